@@ -1,0 +1,1 @@
+"""First-party plugins, each laid out as a third party would."""
