@@ -13,6 +13,7 @@
     │   └── SandboxUnavailable        this backend cannot run on this machine
     ├── EngineError                   an inference server failed or refused a request
     │   ├── EngineUnavailable         no answer, or the server is gone
+    │   ├── ContextOverflow           a conversation does not fit the model's context any more
     │   └── WeightUpdateFailed        the weights that a server holds are not the ones published
     ├── LearnerError                  a training step could not be taken
     └── StoreError                    the run store refused a commit or holds something impossible
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 __all__ = [
     "ConfigError",
+    "ContextOverflow",
     "EngineError",
     "EngineUnavailable",
     "EnvironmentFault",
@@ -105,6 +107,10 @@ class EngineError(SpadeError):
 
 class EngineUnavailable(EngineError):
     """An inference server gave no answer, or is gone."""
+
+
+class ContextOverflow(EngineError):
+    """A conversation does not fit the model's context any more; nothing was sampled."""
 
 
 class WeightUpdateFailed(EngineError):

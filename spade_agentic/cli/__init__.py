@@ -1,1 +1,1 @@
-"""TODO-DOC."""
+"""The command line: parses, calls, prints. Nothing is decided here."""

@@ -1,1 +1,1 @@
-"""TODO-DOC."""
+"""The environment contract, and the gates that a program passes before anyone plays it."""

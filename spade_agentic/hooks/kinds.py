@@ -41,6 +41,7 @@ __all__ = [
     "Learner",
     "MemoryEntry",
     "MemoryStore",
+    "Observer",
     "Options",
     "PolicySession",
     "RewardInput",
@@ -173,6 +174,15 @@ class DesignerReward(Protocol):
     """The designer's reward for one environment; ``None`` where it says nothing about it (the draft is then not trained)."""
 
     def reward(self, item: RewardInput) -> float | None: ...
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """A designer reward may also have this method: called once at the end of every interval, with all its environments,
+    after their rewards were asked for. A reward that keeps averages keeps them here, and is then :class:`Stateful` too.
+    """
+
+    def observe(self, items: Sequence[RewardInput]) -> None: ...
 
 
 @runtime_checkable

@@ -1,1 +1,64 @@
-"""TODO-DOC."""
+"""The run directory: store, checkpoints, metrics, events, transcripts, and how a run is shown.
+
+What writes: :class:`RunRecorder` (one per running run), over :class:`RunStore` and :class:`Checkpoints`. What reads, from any
+process: :class:`StoreReader`, :func:`list_runs`, :func:`show_run`, :func:`report_run`, :func:`watch_run`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_EXPORTS: dict[str, str] = {
+    "Checkpoints": "checkpoints",
+    "Commit": "reader",
+    "EventLog": "events",
+    "MetricsRow": "reader",
+    "RunDir": "layout",
+    "RunRecorder": "recorder",
+    "RunStore": "store",
+    "RunSummary": "summary",
+    "StoreReader": "reader",
+    "WatchUpdate": "watch",
+    "committed_metrics": "reader",
+    "find_run": "layout",
+    "last_committed_step": "reader",
+    "list_runs": "summary",
+    "new_run_id": "layout",
+    "report_run": "report",
+    "run_dirs": "layout",
+    "show_run": "summary",
+    "watch_run": "watch",
+}
+
+__all__ = [*sorted(_EXPORTS)]
+
+if TYPE_CHECKING:
+    from .checkpoints import Checkpoints as Checkpoints
+    from .events import EventLog as EventLog
+    from .layout import RunDir as RunDir
+    from .layout import find_run as find_run
+    from .layout import new_run_id as new_run_id
+    from .layout import run_dirs as run_dirs
+    from .reader import Commit as Commit
+    from .reader import MetricsRow as MetricsRow
+    from .reader import StoreReader as StoreReader
+    from .reader import committed_metrics as committed_metrics
+    from .reader import last_committed_step as last_committed_step
+    from .recorder import RunRecorder as RunRecorder
+    from .report import report_run as report_run
+    from .store import RunStore as RunStore
+    from .summary import RunSummary as RunSummary
+    from .summary import list_runs as list_runs
+    from .summary import show_run as show_run
+    from .watch import WatchUpdate as WatchUpdate
+    from .watch import watch_run as watch_run
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used: the codec is wanted by parts that need no store."""
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+    globals()[name] = value
+    return value

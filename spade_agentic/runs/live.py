@@ -1,0 +1,180 @@
+"""How a run looks while it goes: a live panel on a terminal, one plain line a step anywhere else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import IO, Any, Protocol
+
+from spade_agentic.hooks.records import Arm
+
+from .progress import Progress
+
+__all__ = ["PlainView", "TerminalView", "View", "duration", "evaluation_line", "open_view", "step_line"]
+
+
+class View(Protocol):
+    """Draws a :class:`Progress`. ``changed`` is called often and must cost next to nothing."""
+
+    def open(self, progress: Progress) -> None: ...
+    def changed(self) -> None: ...
+    def step_done(self) -> None: ...
+    def evaluated(self, step: int, name: str, result: Mapping[str, Any]) -> None: ...
+    def close(self) -> None: ...
+
+
+def open_view(stream: IO[str] | None = None) -> View:
+    """The view that fits ``stream`` (default: standard error, so that standard output stays for results)."""
+    stream = stream or sys.stderr
+    return TerminalView(stream) if stream.isatty() else PlainView(stream)
+
+
+class PlainView:
+    """One line for every step and every evaluation."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def open(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def changed(self) -> None:
+        """Nothing: only whole steps make a line."""
+
+    def step_done(self) -> None:
+        self._say(step_line(self._progress))
+
+    def evaluated(self, step: int, name: str, result: Mapping[str, Any]) -> None:
+        self._say(evaluation_line(step, name, result))
+
+    def close(self) -> None:
+        self._stream.flush()
+
+    def _say(self, line: str) -> None:
+        self._stream.write(line + "\n")
+        self._stream.flush()
+
+
+class TerminalView:
+    """A panel that is redrawn once a second, with the lines of finished steps above it."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(file=stream)
+        self._live = Live(console=self._console, get_renderable=self._render, refresh_per_second=1, transient=True)
+        self._progress: Progress | None = None
+
+    def open(self, progress: Progress) -> None:
+        self._progress = progress
+        self._live.start()
+
+    def changed(self) -> None:
+        """Nothing: the panel redraws itself."""
+
+    def step_done(self) -> None:
+        assert self._progress is not None
+        self._live.console.print(step_line(self._progress), highlight=False, markup=False)
+
+    def evaluated(self, step: int, name: str, result: Mapping[str, Any]) -> None:
+        self._live.console.print(evaluation_line(step, name, result), highlight=False, markup=False)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _render(self) -> Any:
+        from rich.panel import Panel
+        from rich.table import Table
+
+        progress = self._progress
+        if progress is None:
+            return ""
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim")
+        table.add_column()
+        for name, value in panel_rows(progress):
+            table.add_row(name, value)
+        return Panel(table, title=progress.run_id, title_align="left", expand=False)
+
+
+def panel_rows(progress: Progress) -> list[tuple[str, str]]:
+    """The rows of the live panel: name and value."""
+    done = sum(progress.plays_done.values())
+    plays = f"{len(progress.in_flight)} in flight, {done}" + (
+        f" of {progress.plays_expected} done" if progress.plays_expected else " done"
+    )
+    if progress.plays_void:
+        plays += f", {progress.plays_void} void"
+    stage_s = progress.clock() - progress.stage_since
+    rows = [
+        ("step", f"{progress.step} of {progress.steps}, {progress.stage} for {duration(stage_s)}"),
+        ("plays", plays),
+        ("success", _success(progress)),
+        ("regret", _regret(progress)),
+        ("drafts", f"{progress.rounds} rounds, {progress.admitted} admitted, {_refused(progress)}"),
+        ("speed", "-" if progress.tokens_per_s is None else f"{progress.tokens_per_s:,.0f} tokens/s"),
+        ("left", "-" if progress.left_s is None else duration(progress.left_s)),
+    ]
+    slowest = sorted(progress.in_flight.values(), key=lambda p: p.progressed)[:3]
+    if slowest:
+        now = progress.clock()
+        waits = (f"{p.play_id} turn {p.turn}, {duration(now - p.progressed)}" for p in slowest)
+        rows.append(("waiting longest", "; ".join(waits)))
+    return rows
+
+
+def step_line(progress: Progress) -> str:
+    """A finished step in one line."""
+    parts = [
+        f"step {progress.step}/{progress.steps}",
+        f"success {_success(progress)}",
+        f"regret {_regret(progress)}",
+        f"admitted {progress.admitted}, {_refused(progress)}",
+    ]
+    if progress.tokens_per_s is not None:
+        parts.append(f"{progress.tokens_per_s:,.0f} tokens/s")
+    if progress.last_step_s is not None:
+        parts.append(f"{progress.last_step_s:.1f} s")
+    if progress.left_s is not None and progress.step < progress.steps:
+        parts.append(f"{duration(progress.left_s)} left")
+    return "  ".join(parts)
+
+
+def evaluation_line(step: int, name: str, result: Mapping[str, Any]) -> str:
+    """An evaluation in one line: every rate in it that comes with an interval."""
+    rates = [
+        f"{key.removeprefix(name + '/')} {value:.3f} [{result[key + '_low']:.3f}, {result[key + '_high']:.3f}]"
+        for key, value in result.items()
+        if f"{key}_low" in result and f"{key}_high" in result and "/" not in key.removeprefix(name + "/")
+    ]
+    return f"{name} at step {step}: " + (", ".join(rates) or "no rates")
+
+
+def duration(seconds: float) -> str:
+    """``42s``, ``3m05s`` or ``2h07m``."""
+    whole = int(seconds + 0.5)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def _success(progress: Progress) -> str:
+    shown = [f"{arm.value} {progress.success[arm]:.2f}" for arm in Arm if arm in progress.success]
+    return ", ".join(shown) or "-"
+
+
+def _regret(progress: Progress) -> str:
+    if progress.regret is None:
+        return "-"
+    mean, stderr, count = progress.regret
+    return f"{mean:+.3f} ± {stderr:.3f} ({count})"
+
+
+def _refused(progress: Progress) -> str:
+    total = sum(progress.refused.values())
+    reasons = ", ".join(f"{reason} {n}" for reason, n in progress.refused.most_common(4))
+    more = ", ..." if len(progress.refused) > 4 else ""
+    return f"{total} refused" + (f" ({reasons}{more})" if reasons else "")

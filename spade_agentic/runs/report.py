@@ -1,0 +1,120 @@
+"""A run as text: the table at the end of a run, and of ``runs report``."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from spade_agentic.evals.stats import Interval, paired_difference
+
+from .live import duration
+from .reader import EvaluationRow, StoreReader
+from .summary import RATES, RunSummary, show_run
+
+__all__ = ["report_run"]
+
+
+def report_run(run_dir: Path) -> str:
+    """Success before and after with 95 % intervals, regret, rounds, drafts by outcome, time and paths, as plain text.
+
+    Raises :class:`~spade_agentic.errors.RunDirError` where there is no run.
+    """
+    summary = show_run(run_dir)
+    with StoreReader(run_dir) as reader:
+        name = reader.meta()["config"].get("evaluation", {}).get("name", "heldout")
+        gains = _gains(reader.evaluations(name))
+    sections = [_head(summary), _success(summary, gains), _course(summary), _refusals(summary), _paths(summary)]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _head(run: RunSummary) -> str:
+    return (
+        f"{run.run_id}: {run.status}, {run.steps} of {run.steps_planned} steps in {duration(run.wall_s)}, "
+        f"seed {run.seed}, begun {run.created_at}"
+    )
+
+
+def _success(run: RunSummary, gains: dict[str, Interval]) -> str:
+    if not run.evaluation:
+        return "Held-out success: not measured"
+    rows = []
+    for rate in RATES:
+        if rate not in run.evaluation:
+            continue
+        pair = run.evaluation[rate]
+        gain = gains.get(rate)
+        change = "-" if gain is None else f"{gain.value * 100:+.1f} points" + (
+            f" [{gain.low * 100:+.1f}, {gain.high * 100:+.1f}]" if math.isfinite(gain.low) else ""
+        )
+        rows.append((rate, _with_interval(pair["before"]), _with_interval(pair["after"]), change))
+    return _table("Held-out success (95 % intervals)", ("plays", "before", "after", "change"), rows)
+
+
+def _with_interval(rate: dict[str, float] | None) -> str:
+    if rate is None:
+        return "-"
+    interval = f" [{rate['low']:.3f}, {rate['high']:.3f}]" if "low" in rate and "high" in rate else ""
+    return f"{rate['value']:.3f}{interval}"
+
+
+def _gains(evaluations: Sequence[EvaluationRow]) -> dict[str, Interval]:
+    """After minus before for each rate, paired over the chains that both measured."""
+    gains = {}
+    for rate in RATES:
+        key = f"chains/{rate}"
+        measured = [row for row in evaluations if row.result.get(key)]
+        if len(measured) >= 2 and measured[0].step == 0:
+            first, last = (
+                {chain: wins / trials for chain, (wins, trials) in row.result[key].items()}
+                for row in (measured[0], measured[-1])
+            )
+            if first.keys() & last.keys():
+                gains[rate] = paired_difference(first, last)
+    return gains
+
+
+def _course(run: RunSummary) -> str:
+    rows = []
+    for when in ("first", "last"):
+        regret = run.regret[when]
+        text = "-" if regret is None else (
+            f"{regret['mean']:+.3f} ± {regret['stderr']:.3f} (round {regret['round']}, {regret['environments']} environments)"
+        )
+        rows.append((f"mean regret, {when} round", text))
+    rows += [
+        ("rounds", str(run.rounds)),
+        ("drafts", f"{run.drafts}: {run.admitted} admitted, {sum(run.refused.values())} refused"),
+        ("plays", f"{run.plays:,} consumed, {run.plays_void:,} void, {run.sampled_tokens:,} sampled tokens"),
+        ("wall time", duration(run.wall_s)),
+    ]
+    return _table("Course", ("", ""), rows)
+
+
+def _refusals(run: RunSummary) -> str:
+    return _table("Refused drafts", ("reason", "drafts"), [(r, str(n)) for r, n in run.refused.items()]) if run.refused else ""
+
+
+def _paths(run: RunSummary) -> str:
+    rows = [("weights", run.checkpoint)] if run.checkpoint else []
+    return _table("Paths", ("", ""), [*rows, *run.paths.items()])
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    headed = any(columns)
+    table = Table(box=SIMPLE_HEAD if headed else None, show_header=headed, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    stream = io.StringIO()
+    # Wide enough that no path is broken: this text is read by people and copied from.
+    Console(file=stream, width=240, highlight=False, color_system=None).print(table)
+    body = "\n".join(line.rstrip() for line in stream.getvalue().splitlines() if line.strip())
+    return f"{title}\n{body}"

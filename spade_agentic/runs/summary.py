@@ -1,0 +1,169 @@
+"""A run in numbers: what ``runs list`` and ``runs show`` print."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spade_agentic.errors import RunDirError, StoreError
+
+from .layout import RunDir, run_dirs
+from .lock import holder
+from .progress import mean_regret
+from .reader import EvaluationRow, RegretRow, StoreReader
+
+__all__ = ["RunSummary", "list_runs", "show_run"]
+
+RATES = ("sampled", "greedy", "hinted")
+
+BeforeAfter = dict[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One run. Rates are fractions; intervals are 95 %; ``wall_s`` is the time that its processes were at work.
+
+    ``status``: ``running``, ``finished``, ``interrupted``, ``failed``, ``killed`` (it was running and no process holds it), or
+    ``unreadable`` (``error`` then says why, and nothing else is known). ``heldout`` and ``heldout_greedy`` hold the held-out
+    success ``before`` training and ``after`` the newest step that was measured, ``None`` where it was not.
+    ``evaluation`` has the same with intervals, for every rate. ``regret`` has the mean unfloored regret of the ``first`` and
+    of the ``last`` round that has one, over environments.
+    """
+
+    run_dir: str
+    run_id: str
+    name: str = ""
+    status: str = ""
+    created_at: str = ""
+    seed: int | None = None
+    steps: int = 0
+    steps_planned: int = 0
+    wall_s: float = 0.0
+    heldout: BeforeAfter = field(default_factory=lambda: {"before": None, "after": None})
+    heldout_greedy: BeforeAfter = field(default_factory=lambda: {"before": None, "after": None})
+    evaluation: dict[str, dict[str, dict[str, float] | None]] = field(default_factory=dict)
+    regret: dict[str, dict[str, float] | None] = field(default_factory=lambda: {"first": None, "last": None})
+    rounds: int = 0
+    drafts: int = 0
+    admitted: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    plays: int = 0
+    plays_void: int = 0
+    sampled_tokens: int = 0
+    checkpoint: str | None = None
+    paths: dict[str, str] = field(default_factory=dict)
+    error: str | None = None
+
+
+def list_runs(root: Path) -> list[RunSummary]:
+    """Every run below ``root``, newest first. A run that cannot be read is listed as ``unreadable`` with the reason."""
+    found: list[tuple[float, str, RunSummary]] = []
+    for path in run_dirs(root):
+        try:
+            with StoreReader(path) as reader:
+                created = float(reader.meta()["created_at"])
+                found.append((created, path.name, _summarise(reader)))
+        except (RunDirError, StoreError) as error:
+            summary = RunSummary(str(path), path.name, status="unreadable", error=str(error))
+            found.append((path.stat().st_mtime, path.name, summary))
+    return [summary for *_, summary in sorted(found, key=lambda item: item[:2], reverse=True)]
+
+
+def show_run(run_dir: Path) -> RunSummary:
+    """The run in ``run_dir``. Raises :class:`~spade_agentic.errors.RunDirError` where there is none."""
+    with StoreReader(run_dir) as reader:
+        return _summarise(reader)
+
+
+def _summarise(reader: StoreReader) -> RunSummary:
+    meta, run = reader.meta(), reader.dir
+    config = meta["config"]
+    section = config.get("run", {})
+    evaluations = reader.evaluations(config.get("evaluation", {}).get("name", "heldout"))
+    before_after = {rate: _before_after(evaluations, rate) for rate in RATES}
+    totals = reader.totals()
+    checkpoint = reader.last_checkpoint()
+    return RunSummary(
+        run_dir=str(run.path),
+        run_id=meta["run_id"],
+        name=section.get("name", ""),
+        status=_status(meta["status"], run),
+        created_at=time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(meta["created_at"])),
+        seed=section.get("seed"),
+        steps=reader.last_step() or 0,
+        steps_planned=section.get("steps", 0),
+        wall_s=max(reader.elapsed_s(), float(meta.get("wall_s", 0.0))),
+        heldout=_values(before_after["sampled"]),
+        heldout_greedy=_values(before_after["greedy"]),
+        evaluation={rate: pair for rate, pair in before_after.items() if pair["before"] or pair["after"]},
+        regret=_regret(reader),
+        rounds=totals["rounds"],
+        drafts=totals["drafts"],
+        admitted=totals["environments"],
+        refused=reader.refusals(),
+        plays=totals["plays"],
+        plays_void=totals["plays_void"],
+        sampled_tokens=totals["sampled_tokens"],
+        checkpoint=None if checkpoint is None else str(run.checkpoints / checkpoint),
+        paths=_paths(run),
+    )
+
+
+def _status(stored: str, run: RunDir) -> str:
+    if stored == "running" and holder(run.lock) is None:
+        return "killed"
+    return stored
+
+
+def _before_after(evaluations: Sequence[EvaluationRow], rate: str) -> dict[str, dict[str, float] | None]:
+    """The rate before training (step 0) and at the newest later step that was measured, each with its interval."""
+    measured = [(row.step, _rate(row, rate)) for row in evaluations]
+    known = [(step, value) for step, value in measured if value is not None]
+    before = next((value for step, value in known if step == 0), None)
+    after = next((value for step, value in reversed(known) if step > 0), None)
+    return {"before": before, "after": after}
+
+
+def _rate(row: EvaluationRow, rate: str) -> dict[str, float] | None:
+    key = f"{row.name}/{rate}"
+    if not isinstance(row.result.get(key), int | float):
+        return None
+    return {
+        "step": row.step, "value": row.result[key],
+        **{end: row.result[f"{key}_{end}"] for end in ("low", "high") if f"{key}_{end}" in row.result},
+    }
+
+
+def _values(pair: dict[str, dict[str, float] | None]) -> BeforeAfter:
+    return {when: None if rate is None else rate["value"] for when, rate in pair.items()}
+
+
+def _regret(reader: StoreReader) -> dict[str, dict[str, float] | None]:
+    """Mean regret over the environments of the first and the last round with a regret; of each its last one counts."""
+    round_of = {row.environment.env_id: row.environment.round_index for row in reader.environments()}
+    newest: dict[str, RegretRow] = {row.env_id: row for row in reader.regrets()}
+    rounds: dict[int, list[Any]] = defaultdict(list)
+    for row in newest.values():
+        rounds[round_of[row.env_id]].append(row.regret)
+    result: dict[str, dict[str, float] | None] = {"first": None, "last": None}
+    for when, pick in (("first", min), ("last", max)):
+        if rounds:
+            index = pick(rounds)
+            summed = mean_regret(rounds[index])
+            assert summed is not None
+            mean, stderr, count = summed
+            result[when] = {"round": index, "mean": mean, "stderr": stderr, "environments": count}
+    return result
+
+
+def _paths(run: RunDir) -> dict[str, str]:
+    """The files of the run that exist."""
+    known = {
+        "store": run.store, "checkpoints": run.checkpoints, "metrics": run.metrics, "tensorboard": run.tensorboard,
+        "transcripts": run.transcripts, "events": run.events, "engine_log": run.engine_log, "config": run.config,
+    }
+    return {name: str(path) for name, path in known.items() if path.exists()}

@@ -1,0 +1,244 @@
+"""Banking: customers with accounts, cards and payments."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal
+
+from spade_agentic import ToolCall, ToolError, tool
+
+from ..kit import Alternative, SimEnv, Step, call, register_domain
+from ..pools import FIRST_NAMES, LAST_NAMES, SHOPS
+
+__all__ = ["ACCOUNT_KINDS", "CARD_KINDS", "Banking"]
+
+ACCOUNT_KINDS = ("checking", "savings")
+CARD_KINDS = ("debit", "credit")
+NAMESAKES = (3, 3, 2, 2, 2)
+"""Customers per last name."""
+
+
+@register_domain
+class Banking(SimEnv):
+    """Twelve customers; each has two accounts, two cards and three payments."""
+
+    domain: ClassVar[str] = "banking"
+    system: ClassVar[str] = "You work at a bank. Do what is asked, then answer done."
+    mend_tool: ClassVar[str] = "renew_session"
+    look_up_tool: ClassVar[str] = "find_customer"
+    look_up_hint: ClassVar[str] = "find_customer by last name; take the hit with the right first name."
+
+    def seed_records(self, rng: random.Random) -> dict[str, Any]:
+        state: dict[str, Any] = {"customers": {}, "accounts": {}, "cards": {}, "payments": {}, "answers": {}}
+        for last, count in zip(rng.sample(LAST_NAMES, len(NAMESAKES)), NAMESAKES, strict=True):
+            for first in rng.sample(FIRST_NAMES, count):
+                customer = self.new_id("C")
+                state["customers"][customer] = {"name": f"{first} {last}"}
+                self._add_belongings(rng, state, customer)
+        return state
+
+    def _add_belongings(self, rng: random.Random, state: dict[str, Any], customer: str) -> None:
+        balances = rng.sample(range(100, 400), 2)
+        for kind, balance in zip(rng.sample(ACCOUNT_KINDS, 2), balances, strict=True):
+            state["accounts"][self.new_id("A")] = {"customer": customer, "kind": kind, "balance": balance, "open": True}
+        for kind, limit in zip(rng.sample(CARD_KINDS, 2), rng.sample(range(10, 40), 2), strict=True):
+            state["cards"][self.new_id("K")] = {"customer": customer, "kind": kind, "limit": limit * 10, "status": "active"}
+        for shop in rng.sample(SHOPS, 3):
+            payment = {"customer": customer, "shop": shop, "amount": rng.randint(11, 99), "status": "booked"}
+            state["payments"][self.new_id("P")] = payment
+
+    # -- reading
+
+    def owned(self, table: str, customer: str) -> dict[str, dict[str, Any]]:
+        """The records of one customer, by id, in a fixed order."""
+        return {key: item for key, item in self.state[table].items() if item["customer"] == customer}
+
+    def owned_by_kind(self, table: str, customer: str) -> dict[str, str]:
+        """Ids of one customer's accounts or cards by their kind."""
+        return {item["kind"]: key for key, item in self.owned(table, customer).items()}
+
+    @tool
+    def find_customer(self, last_name: str) -> list[dict[str, Any]]:
+        """Search customers by last name."""
+        hits = [(key, item["name"]) for key, item in self.state["customers"].items() if item["name"].split()[-1] == last_name]
+        return [{"id": key, "name": name} for key, name in hits[:3]]
+
+    @tool
+    def list_accounts(self, customer: str) -> list[dict[str, Any]]:
+        """Show a customer's accounts."""
+        self.record("customers", customer)
+        accounts = self.owned("accounts", customer).items()
+        return [{"id": key, "kind": item["kind"], "balance": item["balance"]} for key, item in accounts if item["open"]]
+
+    @tool
+    def list_cards(self, customer: str) -> list[dict[str, Any]]:
+        """Show a customer's cards."""
+        self.record("customers", customer)
+        cards = self.owned("cards", customer).items()
+        return [{"id": key, "kind": item["kind"], "status": item["status"], "limit": item["limit"]} for key, item in cards]
+
+    @tool
+    def list_payments(self, customer: str) -> list[dict[str, Any]]:
+        """Show a customer's card payments."""
+        self.record("customers", customer)
+        return [{"id": key, "shop": item["shop"], "amount": item["amount"]} for key, item in self.owned("payments", customer).items()]
+
+    # -- money
+
+    def _open_account(self, account: str) -> dict[str, Any]:
+        found = self.record("accounts", account)
+        if not found["open"]:
+            raise ToolError("account is closed")
+        return found
+
+    def _transfer(self, source: dict[str, Any], target: dict[str, Any], amount: int) -> str:
+        if amount <= 0:
+            raise ToolError("amount must be positive")
+        if source["balance"] < amount:
+            raise ToolError(f"short by {amount - source['balance']}")
+        source["balance"] -= amount
+        target["balance"] += amount
+        return "ok"
+
+    @tool
+    def move_money(self, source: str, target: str, amount: int) -> str:
+        """Move money between one customer's accounts."""
+        first, second = self._open_account(source), self._open_account(target)
+        if source == target or first["customer"] != second["customer"]:
+            raise ToolError("needs two accounts of one customer")
+        return self._transfer(first, second, amount)
+
+    @tool
+    def pay_customer(self, source: str, customer: str, amount: int) -> str:
+        """Pay another customer from an account."""
+        first = self._open_account(source)
+        self.record("customers", customer)
+        if first["customer"] == customer:
+            raise ToolError("needs another customer")
+        return self._transfer(first, self.record("accounts", self.owned_by_kind("accounts", customer)["checking"]), amount)
+
+    @tool
+    def close_account(self, account: str) -> str:
+        """Close an account; it must be empty."""
+        found = self._open_account(account)
+        if found["balance"]:
+            raise self.breach("account not empty")
+        found["open"] = False
+        return "ok"
+
+    # -- cards
+
+    @tool
+    def freeze_card(self, card: str) -> str:
+        """Stop a card for a while."""
+        found = self.record("cards", card)
+        if found["status"] != "active":
+            raise ToolError("card is not active")
+        found["status"] = "frozen"
+        return "ok"
+
+    @tool
+    def cancel_card(self, card: str) -> str:
+        """End a card for good."""
+        found = self.record("cards", card)
+        if found["status"] == "cancelled":
+            raise ToolError("card is cancelled")
+        found["status"] = "cancelled"
+        return "ok"
+
+    @tool
+    def unfreeze_card(self, card: str) -> str:
+        """Let a frozen card work again."""
+        found = self.record("cards", card)
+        if found["status"] != "frozen":
+            raise self.breach("card is not frozen")
+        found["status"] = "active"
+        return "ok"
+
+    @tool
+    def replace_card(self, card: str) -> str:
+        """Send a new card for a cancelled one."""
+        found = self.record("cards", card)
+        if found["status"] != "cancelled":
+            raise self.breach("card is not cancelled")
+        found["status"] = "replaced"
+        return "ok"
+
+    @tool
+    def verify_customer(self, customer: str) -> str:
+        """Check who a customer is."""
+        self.record("customers", customer)
+        self.checked.add(customer)
+        return "ok"
+
+    @tool
+    def set_limit(self, card: str, limit: int) -> str:
+        """Set a card's limit; customer must be verified."""
+        found = self.record("cards", card)
+        if found["customer"] not in self.checked:
+            raise self.breach("customer not verified")
+        if limit <= 0:
+            raise ToolError("limit must be positive")
+        found["limit"] = limit
+        return "ok"
+
+    # -- payments and answers
+
+    def _settle(self, payment: str, status: str) -> str:
+        found = self.record("payments", payment)
+        if found["status"] != "booked":
+            raise ToolError(f"payment is {found['status']}")
+        found["status"] = status
+        return "ok"
+
+    @tool
+    def refund_payment(self, payment: str) -> str:
+        """Give a payment back; the shop agrees."""
+        return self._settle(payment, "refunded")
+
+    @tool
+    def dispute_payment(self, payment: str) -> str:
+        """Contest a payment the customer never made."""
+        return self._settle(payment, "disputed")
+
+    @tool
+    def log_answer(self, customer: str, value: int) -> str:
+        """Record the number that was asked for."""
+        self.record("customers", customer)
+        self.state["answers"][customer] = value
+        return "ok"
+
+    @tool
+    def renew_session(self) -> str:
+        """Renew an expired session."""
+        return "ok"
+
+    # -- for goals
+
+    def customer_text(self, customer: str) -> str:
+        """How an instruction names a customer: by id, or by name where ids are hidden."""
+        return str(self.state["customers"][customer]["name"]) if self.mods.hide_id else f"customer {customer}"
+
+    def for_customer(
+        self, customer: str, reader: Literal["list_accounts", "list_cards", "list_payments"],
+        plan: Callable[[str], Sequence[Step]],
+    ) -> list[Step]:
+        """Find the customer if need be, read their records, then do ``plan(customer)``.
+
+        Acting on a namesake is the alternative: an agent that reads the wrong customer's records goes on with them.
+        """
+        rest = list(plan(customer))
+        if not self.mods.hide_id:
+            return [Step(call(reader, customer=customer)), *rest]
+        first, last = self.state["customers"][customer]["name"].split()
+        hits = [item["id"] for item in self.find_customer(last)]
+        wrong = tuple(
+            Alternative(call(reader, customer=other), tuple(plan(other))) for other in hits if other != customer
+        )
+        careless: ToolCall = call(reader, customer=f"{first} {last}")
+        return [
+            Step(call("find_customer", last_name=last), "look_up_first", (Alternative(careless, "again"),)),
+            Step(call(reader, customer=customer), "pick_among_hits", wrong),
+            *rest,
+        ]

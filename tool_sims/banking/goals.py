@@ -1,0 +1,420 @@
+"""Banking's kinds of goal."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from spade_agentic import Skill, ToolCall
+
+from ..kit import ANSWER, Alternative, Drawn, Step, call
+from .env import ACCOUNT_KINDS, CARD_KINDS, Banking
+
+_ALTERNATIVE_DONE = Alternative(ANSWER)
+
+
+def _subject(env: Banking, rng: random.Random) -> str:
+    return env.claim(rng, list(env.state["customers"]))
+
+
+def _wrong(*calls: ToolCall) -> tuple[Alternative, ...]:
+    return tuple(Alternative(item) for item in calls)
+
+
+def _balances(env: Banking, **expected: int) -> bool:
+    return all(env.state["accounts"][key]["balance"] == value for key, value in expected.items())
+
+
+# --- money -------------------------------------------------------------------------------------------------------------
+
+
+@Banking.goal(
+    skills=(Skill.STATE_MODIFICATION,), tools=("list_accounts", "move_money"), calls=2, vague=("amount", "the agreed sum"),
+    hint="list_accounts, then move_money: source is where the money is taken from, target where it goes.",
+    phrasings=(
+        "Move {amount} from {source} to {target} for {who}.",
+        "For {who}, put {amount} into {target}, taken from {source}.",
+        "{who} wants {target} to get {amount} out of {source}.",
+        "Take {amount} out of {source} and add it to {target} for {who}.",
+    ),
+)
+def move_own(env: Banking, rng: random.Random) -> Drawn:
+    customer = _subject(env, rng)
+    source, target = rng.sample(ACCOUNT_KINDS, 2)
+    amount = rng.randint(11, 99)
+
+    def plan(who: str) -> list[Step]:
+        ids = env.owned_by_kind("accounts", who)
+        right = call("move_money", source=ids[source], target=ids[target], amount=amount)
+        return [Step(right, "argument_role", _wrong(call("move_money", source=ids[target], target=ids[source], amount=amount)))]
+
+    ids = env.owned_by_kind("accounts", customer)
+    after = {key: env.state["accounts"][key]["balance"] + sign * amount for key, sign in ((ids[source], -1), (ids[target], 1))}
+    slots = {"who": env.customer_text(customer), "source": source, "target": target, "amount": amount}
+    return Drawn(slots, lambda: _balances(env, **after), env.for_customer(customer, "list_accounts", plan))
+
+
+@Banking.goal(
+    skills=(Skill.STATE_MODIFICATION, Skill.TOOL_SELECTION), tools=("list_accounts", "pay_customer", "move_money"), calls=2,
+    vague=("amount", "the agreed sum"),
+    hint="list_accounts, then pay_customer from the account of the kind that is named.",
+    phrasings=(
+        "Pay {amount} to customer {payee} from the {source} of {who}.",
+        "{who} owes customer {payee} {amount}; pay it from {source}.",
+        "Customer {payee} shall get {amount} from the {source} of {who}.",
+        "Send {amount} from the {source} of {who} to customer {payee}.",
+    ),
+)
+def pay_person(env: Banking, rng: random.Random) -> Drawn:
+    customer, payee = _subject(env, rng), _subject(env, rng)
+    source, other = rng.sample(ACCOUNT_KINDS, 2)
+    amount = rng.randint(11, 99)
+
+    def plan(who: str) -> list[Step]:
+        ids = env.owned_by_kind("accounts", who)
+        wrong = (
+            call("pay_customer", source=ids[other], customer=payee, amount=amount),
+            call("move_money", source=ids[source], target=ids[other], amount=amount),
+        )
+        return [Step(call("pay_customer", source=ids[source], customer=payee, amount=amount), "account_kind", _wrong(*wrong))]
+
+    paying = env.owned_by_kind("accounts", customer)[source]
+    after = {paying: env.state["accounts"][paying]["balance"] - amount}
+    slots = {"who": env.customer_text(customer), "payee": payee, "source": source, "amount": amount}
+    return Drawn(slots, lambda: _balances(env, **after), env.for_customer(customer, "list_accounts", plan))
+
+
+@Banking.goal(
+    skills=(Skill.ERROR_RECOVERY, Skill.API_ORCHESTRATION), tools=("list_accounts", "pay_customer", "move_money"), calls=4,
+    vague=("amount", "the agreed sum"),
+    hint="list_accounts, pay_customer from the account that is named; it is short: move_money into it by what is short, then pay.",
+    phrasings=(
+        "Pay {amount} to customer {payee} from the {source} of {who}; fill it from {other} if short.",
+        "{who} owes customer {payee} {amount}: pay from {source}, fill from {other} if short.",
+        "From the {source} of {who} pay customer {payee} {amount}. If short, fill from {other}.",
+        "Customer {payee} shall get {amount} from the {source} of {who}; if short use {other} to fill it.",
+    ),
+)
+def top_up_pay(env: Banking, rng: random.Random) -> Drawn:
+    customer, payee = _subject(env, rng), _subject(env, rng)
+    source, other = rng.sample(ACCOUNT_KINDS, 2)
+    short = rng.randint(11, 79)
+    ids = env.owned_by_kind("accounts", customer)
+    amount = env.state["accounts"][ids[source]]["balance"] + short
+
+    def plan(who: str) -> list[Step]:
+        own = env.owned_by_kind("accounts", who)
+        pay = call("pay_customer", source=own[source], customer=payee, amount=amount)
+        if who != customer:
+            return [Step(pay)]
+        elsewhere = call("pay_customer", source=own[other], customer=payee, amount=short)
+        swapped = call("move_money", source=own[source], target=own[other], amount=short)
+        return [
+            Step(pay, "account_kind", (Alternative(call("move_money", source=own[other], target=own[source], amount=amount), "again"),)),
+            Step(
+                call("move_money", source=own[other], target=own[source], amount=short), "recover",
+                (Alternative(pay, "again"), _ALTERNATIVE_DONE, *_wrong(swapped), Alternative(elsewhere, (Step(ANSWER),))),
+            ),
+            Step(pay, "finish_or_more", (_ALTERNATIVE_DONE,)),
+        ]  # fmt: skip
+
+    after = {ids[source]: 0, ids[other]: env.state["accounts"][ids[other]]["balance"] - short}
+    slots = {"who": env.customer_text(customer), "payee": payee, "source": source, "other": other, "amount": amount}
+    return Drawn(slots, lambda: _balances(env, **after), env.for_customer(customer, "list_accounts", plan))
+
+
+@Banking.goal(
+    skills=(Skill.API_ORCHESTRATION, Skill.STATE_MODIFICATION), tools=("list_accounts", "move_money"), calls=2,
+    vague=("source", "the agreed account"),
+    hint="list_accounts, then move_money with the whole balance of the source, read from the list.",
+    phrasings=(
+        "Move everything from {source} to {target} for {who}.",
+        "Empty the {source} of {who} into {target}.",
+        "For {who}, put all that is in {source} into {target}.",
+        "{who} wants {target} to get the whole {source}.",
+    ),
+)
+def sweep(env: Banking, rng: random.Random) -> Drawn:
+    customer = _subject(env, rng)
+    source, target = rng.sample(ACCOUNT_KINDS, 2)
+
+    def plan(who: str) -> list[Step]:
+        own = env.owned_by_kind("accounts", who)
+        first, second = (env.state["accounts"][own[kind]]["balance"] for kind in (source, target))
+        wrong = (
+            call("move_money", source=own[target], target=own[source], amount=second),
+            call("move_money", source=own[target], target=own[source], amount=first),
+            call("move_money", source=own[source], target=own[target], amount=second),
+        )
+        return [Step(call("move_money", source=own[source], target=own[target], amount=first), "read_value", _wrong(*wrong))]
+
+    ids = env.owned_by_kind("accounts", customer)
+    slots = {"who": env.customer_text(customer), "source": source, "target": target}
+    return Drawn(slots, lambda: _balances(env, **{ids[source]: 0}), env.for_customer(customer, "list_accounts", plan))
+
+
+@Banking.goal(
+    skills=(Skill.API_ORCHESTRATION, Skill.MULTI_STEP_WORKFLOWS), tools=("list_accounts", "move_money", "close_account"),
+    calls=3, vague=("kind", "agreed"),
+    hint="list_accounts; if the account is not empty move_money all of it to the other one; then close_account.",
+    phrasings=(
+        "Close the {kind} account of {who}.",
+        "{who} needs no {kind} account any more; close it.",
+        "For {who}, shut the {kind} account.",
+        "The {kind} account of {who} must be closed.",
+    ),
+)
+def close_account(env: Banking, rng: random.Random) -> Drawn:
+    customer = _subject(env, rng)
+    kind, other = rng.sample(ACCOUNT_KINDS, 2)
+    ids = env.owned_by_kind("accounts", customer)
+    if rng.random() < 0.35:
+        env.state["accounts"][ids[kind]]["balance"] = 0
+
+    def plan(who: str) -> list[Step]:
+        own = env.owned_by_kind("accounts", who)
+        balance, left = (env.state["accounts"][own[name]]["balance"] for name in (kind, other))
+        close = call("close_account", account=own[kind])
+        emptied = call("move_money", source=own[kind], target=own[other], amount=balance)
+        wrong_way = call("move_money", source=own[other], target=own[kind], amount=left)
+        if not balance:
+            return [Step(close, "precondition", (Alternative(wrong_way, "again"), *_wrong(call("close_account", account=own[other]))))]
+        wrong = Alternative(call("close_account", account=own[other]))
+        return [
+            Step(emptied, "precondition", (Alternative(close, "again"), Alternative(wrong_way, "again"))),
+            Step(close, "account_kind", (wrong, _ALTERNATIVE_DONE)),
+        ]
+
+    def done() -> bool:
+        return not env.state["accounts"][ids[kind]]["open"]
+
+    slots = {"who": env.customer_text(customer), "kind": kind}
+    return Drawn(slots, done, env.for_customer(customer, "list_accounts", plan))
+
+
+# --- cards -------------------------------------------------------------------------------------------------------------
+
+
+def _stop_card(env: Banking, rng: random.Random, right: str, wrong: str, status: str) -> Drawn:
+    customer = _subject(env, rng)
+    kind, other = rng.sample(CARD_KINDS, 2)
+
+    def plan(who: str) -> list[Step]:
+        own = env.owned_by_kind("cards", who)
+        careless = (call(wrong, card=own[kind]), call(right, card=own[other]), call(wrong, card=own[other]))
+        return [Step(call(right, card=own[kind]), "near_synonym", _wrong(*careless))]
+
+    card = env.owned_by_kind("cards", customer)[kind]
+    slots = {"who": env.customer_text(customer), "kind": kind}
+    done = lambda: env.state["cards"][card]["status"] == status  # noqa: E731
+    return Drawn(slots, done, env.for_customer(customer, "list_cards", plan))
+
+
+@Banking.goal(
+    skills=(Skill.TOOL_SELECTION, Skill.STATE_MODIFICATION), tools=("list_cards", "freeze_card", "cancel_card"), calls=2,
+    vague=("kind", "agreed"),
+    hint="list_cards, then freeze_card (not cancel_card) on the card of the kind that is named.",
+    phrasings=(
+        "Pause the {kind} card of {who}.",
+        "{who} mislaid the {kind} card; stop it until it is found.",
+        "Stop the {kind} card of {who} for a while.",
+        "{who} travels; hold the {kind} card until the return.",
+    ),
+)
+def freeze_card(env: Banking, rng: random.Random) -> Drawn:
+    return _stop_card(env, rng, "freeze_card", "cancel_card", "frozen")
+
+
+@Banking.goal(
+    skills=(Skill.TOOL_SELECTION, Skill.STATE_MODIFICATION), tools=("list_cards", "freeze_card", "cancel_card"), calls=2,
+    vague=("kind", "agreed"),
+    hint="list_cards, then cancel_card (not freeze_card) on the card of the kind that is named.",
+    phrasings=(
+        "End the {kind} card of {who} for good.",
+        "The {kind} card of {who} was stolen; it must never work again.",
+        "{who} gives up the {kind} card for ever.",
+        "Stop the {kind} card of {who} for good.",
+    ),
+)
+def cancel_card(env: Banking, rng: random.Random) -> Drawn:
+    return _stop_card(env, rng, "cancel_card", "freeze_card", "cancelled")
+
+
+@Banking.goal(
+    skills=(Skill.STATE_MODIFICATION, Skill.MULTI_STEP_WORKFLOWS), tools=("list_cards", "freeze_card", "cancel_card"), calls=3,
+    vague=("what", "the agreed cards"),
+    hint="list_cards, then freeze_card on every card of the list.",
+    phrasings=(
+        "Pause {what} of {who}.",
+        "{who} mislaid {what}; stop them until they are found.",
+        "Stop {what} of {who} for a while.",
+        "{who} travels; hold {what} until the return.",
+    ),
+)
+def freeze_both(env: Banking, rng: random.Random) -> Drawn:
+    customer = _subject(env, rng)
+
+    def plan(who: str) -> list[Step]:
+        first, second = env.owned("cards", who)
+        return [
+            Step(call("freeze_card", card=first), "near_synonym", _wrong(call("cancel_card", card=first))),
+            Step(call("freeze_card", card=second), "finish_or_more", (_ALTERNATIVE_DONE, *_wrong(call("cancel_card", card=second)))),
+        ]
+
+    def done() -> bool:
+        return all(item["status"] == "frozen" for item in env.owned("cards", customer).values())
+
+    slots = {"who": env.customer_text(customer), "what": "both cards"}
+    return Drawn(slots, done, env.for_customer(customer, "list_cards", plan))
+
+
+@Banking.goal(
+    skills=(Skill.STATE_MODIFICATION, Skill.API_ORCHESTRATION), tools=("list_cards", "verify_customer", "set_limit"), calls=3,
+    vague=("limit", "the agreed limit"),
+    hint="list_cards, verify_customer, then set_limit on the card of the kind that is named.",
+    phrasings=(
+        "Set the limit of the {kind} card of {who} to {limit}.",
+        "{who} wants {limit} as limit of the {kind} card.",
+        "Give the {kind} card of {who} a limit of {limit}.",
+        "For {who}, change the {kind} card to a limit of {limit}.",
+    ),
+)
+def set_limit(env: Banking, rng: random.Random) -> Drawn:
+    customer = _subject(env, rng)
+    kind, other = rng.sample(CARD_KINDS, 2)
+    limit = rng.randint(41, 90) * 10
+
+    def plan(who: str) -> list[Step]:
+        own = env.owned_by_kind("cards", who)
+        right, wrong = (call("set_limit", card=own[name], limit=limit) for name in (kind, other))
+        return [
+            Step(call("verify_customer", customer=who), "precondition", (Alternative(right, "again"), Alternative(wrong, "again"))),
+            Step(right, "account_kind", _wrong(wrong)),
+        ]
+
+    card = env.owned_by_kind("cards", customer)[kind]
+    slots = {"who": env.customer_text(customer), "kind": kind, "limit": limit}
+    return Drawn(slots, lambda: env.state["cards"][card]["limit"] == limit, env.for_customer(customer, "list_cards", plan))
+
+
+@Banking.goal(
+    skills=(Skill.TOOL_SELECTION, Skill.API_ORCHESTRATION), tools=("list_cards", "unfreeze_card", "replace_card"), calls=2,
+    vague=("kind", "agreed"),
+    hint="list_cards and read the status of the card: frozen needs unfreeze_card, cancelled needs replace_card.",
+    phrasings=(
+        "{who} needs a {kind} card that works again.",
+        "Make the {kind} card of {who} usable again.",
+        "The {kind} card of {who} does not work; mend that.",
+        "Get {who} a working {kind} card.",
+    ),
+)
+def revive_card(env: Banking, rng: random.Random) -> Drawn:
+    customer = _subject(env, rng)
+    kind, other = rng.sample(CARD_KINDS, 2)
+    ids = env.owned_by_kind("cards", customer)
+    states = {"frozen": ("unfreeze_card", "replace_card"), "cancelled": ("replace_card", "unfreeze_card")}
+    status = rng.choice(sorted(states))
+    env.state["cards"][ids[kind]]["status"] = status
+
+    def plan(who: str) -> list[Step]:
+        own = env.owned_by_kind("cards", who)
+        right, wrong = states[status]
+        return [Step(call(right, card=own[kind]), "branch", _wrong(call(wrong, card=own[kind]), call(right, card=own[other])))]
+
+    def done() -> bool:
+        return env.state["cards"][ids[kind]]["status"] in ("active", "replaced")
+
+    slots = {"who": env.customer_text(customer), "kind": kind}
+    return Drawn(slots, done, env.for_customer(customer, "list_cards", plan))
+
+
+# --- payments and answers -------------------------------------------------------------------------------------------------
+
+
+def _settle(env: Banking, rng: random.Random, right: str, wrong: str, status: str) -> Drawn:
+    customer = _subject(env, rng)
+    chosen = rng.choice(list(env.owned("payments", customer)))
+    shop = env.state["payments"][chosen]["shop"]
+
+    def plan(who: str) -> list[Step]:
+        own = list(env.owned("payments", who))
+        target = chosen if who == customer else own[0]
+        others = [call(right, payment=item) for item in own if item != target]
+        return [Step(call(right, payment=target), "pick_by_field", _wrong(*others, call(wrong, payment=target)))]
+
+    slots = {"who": env.customer_text(customer), "shop": shop}
+    done = lambda: env.state["payments"][chosen]["status"] == status  # noqa: E731
+    return Drawn(slots, done, env.for_customer(customer, "list_payments", plan))
+
+
+@Banking.goal(
+    skills=(Skill.DATA_RETRIEVAL, Skill.TOOL_SELECTION), tools=("list_payments", "refund_payment", "dispute_payment"), calls=2,
+    vague=("shop", "agreed"),
+    hint="list_payments, take the one at the shop that is named, refund_payment (not dispute_payment).",
+    phrasings=(
+        "Give {who} back the {shop} payment; the shop agrees.",
+        "The {shop} agrees that {who} gets the money back.",
+        "{who} returned the goods to the {shop}; give the money back.",
+        "Refund what {who} paid at the {shop}.",
+    ),
+)
+def refund(env: Banking, rng: random.Random) -> Drawn:
+    return _settle(env, rng, "refund_payment", "dispute_payment", "refunded")
+
+
+@Banking.goal(
+    skills=(Skill.DATA_RETRIEVAL, Skill.TOOL_SELECTION), tools=("list_payments", "refund_payment", "dispute_payment"), calls=2,
+    vague=("shop", "agreed"),
+    hint="list_payments, take the one at the shop that is named, dispute_payment (not refund_payment).",
+    phrasings=(
+        "{who} never paid at the {shop}; contest it.",
+        "The {shop} payment of {who} is a fraud.",
+        "{who} does not know the {shop} payment and contests it.",
+        "Someone else made the {shop} payment of {who}.",
+    ),
+)
+def dispute(env: Banking, rng: random.Random) -> Drawn:
+    return _settle(env, rng, "dispute_payment", "refund_payment", "disputed")
+
+
+def _report(env: Banking, rng: random.Random, reader: Any, table: str, kinds: tuple[str, ...], field: str) -> Drawn:
+    customer = _subject(env, rng)
+    kind, other = rng.sample(kinds, 2)
+
+    def plan(who: str) -> list[Step]:
+        own = env.owned_by_kind(table, who)
+        right, wrong = (call("log_answer", customer=who, value=env.state[table][own[name]][field]) for name in (kind, other))
+        return [Step(right, "right_field", (*_wrong(wrong), _ALTERNATIVE_DONE))]
+
+    value = env.state[table][env.owned_by_kind(table, customer)[kind]][field]
+    slots = {"who": env.customer_text(customer), "kind": kind}
+    done = lambda: env.state["answers"].get(customer) == value  # noqa: E731
+    return Drawn(slots, done, env.for_customer(customer, reader, plan))
+
+
+@Banking.goal(
+    skills=(Skill.DATA_RETRIEVAL,), tools=("list_accounts", "log_answer"), calls=2, vague=("kind", "agreed"),
+    hint="list_accounts, then log_answer with the balance of the account of the kind that is named.",
+    phrasings=(
+        "How much is in the {kind} account of {who}? Log it.",
+        "Log the {kind} balance of {who}.",
+        "What {kind} balance has {who}? Log the answer.",
+        "{who} asks for the {kind} balance; log it.",
+    ),
+)
+def report_balance(env: Banking, rng: random.Random) -> Drawn:
+    return _report(env, rng, "list_accounts", "accounts", ACCOUNT_KINDS, "balance")
+
+
+@Banking.goal(
+    skills=(Skill.DATA_RETRIEVAL,), tools=("list_cards", "log_answer"), calls=2, vague=("kind", "agreed"),
+    hint="list_cards, then log_answer with the limit of the card of the kind that is named.",
+    phrasings=(
+        "What is the limit of the {kind} card of {who}? Log it.",
+        "Log the {kind} card limit of {who}.",
+        "How much may {who} spend with the {kind} card? Log the answer.",
+        "{who} asks for the {kind} card limit; log it.",
+    ),
+)
+def report_limit(env: Banking, rng: random.Random) -> Drawn:
+    return _report(env, rng, "list_cards", "cards", CARD_KINDS, "limit")
