@@ -14,7 +14,7 @@ from spade_agentic.errors import ConfigError
 
 from .suggest import did_you_mean
 
-__all__ = ["accepts_plugin_ref", "keys_at", "option_error"]
+__all__ = ["accepts_plugin_ref", "keys_at", "model_of", "option_error"]
 
 
 def option_error(
@@ -65,12 +65,12 @@ def keys_at(model: type[BaseModel], loc: Sequence[str]) -> list[str]:
         current = _descend(current, part)
         if current is None:
             return []
-    found = _model_of(current)
+    found = model_of(current)
     return [field.alias or name for name, field in found.model_fields.items()] if found is not None else []
 
 
 def _descend(kind: Any, part: str) -> Any:
-    model = _model_of(kind)
+    model = model_of(kind)
     if model is not None:
         field = model.model_fields.get(part)
         return field.annotation if field is not None else None
@@ -78,12 +78,13 @@ def _descend(kind: Any, part: str) -> Any:
     return arguments[-1] if arguments else None
 
 
-def _model_of(kind: Any) -> type[BaseModel] | None:
+def model_of(kind: Any) -> type[BaseModel] | None:
+    """The model in an annotation (itself, or one branch of a union), or ``None``."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return kind
     if typing.get_origin(kind) in (typing.Union, types.UnionType, typing.Annotated):
         for argument in typing.get_args(kind):
-            found = _model_of(argument)
+            found = model_of(argument)
             if found is not None:
                 return found
     return None

@@ -210,13 +210,16 @@ class Curriculum(Stateful, Protocol):
 class ToolSim(Protocol):
     """A tool simulator: a domain with state, tools and kinds of goal, importable inside the sandbox by ``module``.
 
-    ``describe()`` returns its goals, modifiers and tools as JSON-able data, for designers and for ``env list``.
+    ``describe()`` returns its ``goals`` (by name), ``modifiers`` and ``tools`` (OpenAI schemas) as JSON-able data, for
+    designers and for ``env list``. ``example(seed=)`` is a complete, solvable program of this simulator, the same for the
+    same seed, for ``env play`` and for the contract tests.
     """
 
     name: str
     module: str
 
     def describe(self) -> dict[str, Any]: ...
+    def example(self, *, seed: int) -> Program: ...
 
 
 @dataclass(frozen=True, slots=True)
