@@ -84,7 +84,9 @@ _EXPORTS: dict[str, str] = {
     "PluginManager": "spade_agentic.hooks.manager",
     "hookimpl": "spade_agentic.hooks.specs",
     # runs and evaluation
+    "EvalInstance": "spade_agentic.evals.protocol",
     "EvalRunner": "spade_agentic.evals.protocol",
+    "HeldOutEvaluator": "spade_agentic.evals.heldout",
     "Interval": "spade_agentic.evals.stats",
     "MetricsRow": "spade_agentic.runs.reader",
     "StoreReader": "spade_agentic.runs.reader",

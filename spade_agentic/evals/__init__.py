@@ -5,17 +5,18 @@ An evaluator (hook ``evaluator``) is built once and asked at chosen steps: ``awa
 
     class EvalRunner(Protocol):
         sampling: Sampling                                   # the agent's sampling in training
-        async def play(self, programs, seeds, repeats, arm, sampling, *, purpose) -> list[Play]: ...
-        # len(programs) * len(seeds) * repeats plays; play.env_id == program.program_id
+        async def play(self, instances, repeats, arm, sampling, *, purpose) -> list[Play]: ...
+        # instances: (program, seed) pairs; len(instances) * repeats plays; play.env_id == program.program_id
 
 The answer is a flat dictionary with JSON-able values. Floats and integers in it are metrics, named
-``heldout/...``; anything else (such as per-chain counts) goes to the store only:
-``store.record_evaluation(step=step, name="heldout", result=answer)``.
+``heldout/...``; anything else (such as counts per instance) goes to the store only:
+``recorder.record_evaluation(step=step, name="heldout", result=answer)``.
 """
 
 from __future__ import annotations
 
-from .protocol import EvalRunner
+from .heldout import HeldOutEvaluator
+from .protocol import EvalInstance, EvalRunner
 from .stats import (
     Interval,
     clustered_wilson,
@@ -26,7 +27,9 @@ from .stats import (
 )
 
 __all__ = [
+    "EvalInstance",
     "EvalRunner",
+    "HeldOutEvaluator",
     "Interval",
     "clustered_wilson",
     "paired_difference",

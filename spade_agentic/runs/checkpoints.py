@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spade_agentic.errors import RunDirError
+
 from .files import fsync_folder, fsync_tree, run_dir_error
 from .layout import RunDir
 

@@ -55,7 +55,7 @@ def from_json(kind: type[T], data: Any) -> T:
     default; a field that ``kind`` lacks is an error.
     """
     try:
-        return typing.cast(T, _coders(kind)[1](data))
+        return typing.cast(T, _coders(typing.cast(collections.abc.Hashable, kind))[1](data))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(f"not a stored {getattr(kind, '__name__', kind)}: {error}") from error
 

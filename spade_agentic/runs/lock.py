@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from spade_agentic.errors import RunDirError
+
 from .files import run_dir_error
 
 __all__ = ["Holder", "RunLock", "holder"]

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from spade_agentic.errors import RunDirError, StoreError
 from spade_agentic.hooks.records import Arm, Draft, Environment, Play, Regret, Role, Trajectory
+
 from .codec import from_json, unpack
 from .layout import RunDir
 

@@ -1,8 +1,8 @@
 """Everything that a running run leaves behind, behind one object.
 
 The self-play loop tells the recorder what happens (:meth:`RunRecorder.notify`, the life-cycle hooks by name) and hands it each
-finished step (:meth:`RunRecorder.commit`); the recorder writes store, checkpoint, events, transcripts, metrics, status and view,
-in the order that a kill at any point can bear: checkpoint, commit, then what can be made again from the store.
+finished step (:meth:`RunRecorder.commit`); the recorder writes checkpoint, store, events, transcripts, metrics, status and
+view, in the order that a kill at any point can bear: checkpoint, commit, then what can be made again from the store.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class RunRecorder:
         self._changed()
 
     def stage(self, stage: str, *, plays_expected: int = 0) -> None:
-        """The run goes on to ``stage``: ``designing``, ``playing``, ``updating``, ``committing``, ``publishing``, ``evaluating``."""
+        """The run goes on to ``stage``: designing, playing, updating, committing, publishing or evaluating."""
         if plays_expected:
             self.progress.plays_expected = plays_expected
         if self.progress.enter(stage):
@@ -251,7 +251,7 @@ class RunRecorder:
         self.events.emit("run_ended", id=run_id, status=status)
 
 
-def _rounded(metrics: Mapping[str, float]) -> dict[str, float]:
+def _rounded(metrics: Mapping[str, float]) -> dict[str, Any]:
     """Metrics as an event shows them; the exact ones are in the store."""
     taken = {"id", "event", "level", "seq", "t", "elapsed_s", "step", "plays"}
     return {k: float(f"{v:.6g}") for k, v in metrics.items() if k not in taken}

@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from spade_agentic.evals.stats import Interval, paired_difference
+from spade_agentic.evals.heldout import gain
+from spade_agentic.evals.stats import Interval
 
 from .live import duration
 from .reader import EvaluationRow, StoreReader
@@ -44,9 +45,9 @@ def _success(run: RunSummary, gains: dict[str, Interval]) -> str:
         if rate not in run.evaluation:
             continue
         pair = run.evaluation[rate]
-        gain = gains.get(rate)
-        change = "-" if gain is None else f"{gain.value * 100:+.1f} points" + (
-            f" [{gain.low * 100:+.1f}, {gain.high * 100:+.1f}]" if math.isfinite(gain.low) else ""
+        difference = gains.get(rate)
+        change = "-" if difference is None else f"{difference.value * 100:+.1f} points" + (
+            f" [{difference.low * 100:+.1f}, {difference.high * 100:+.1f}]" if math.isfinite(difference.low) else ""
         )
         rows.append((rate, _with_interval(pair["before"]), _with_interval(pair["after"]), change))
     return _table("Held-out success (95 % intervals)", ("plays", "before", "after", "change"), rows)
@@ -60,18 +61,15 @@ def _with_interval(rate: dict[str, float] | None) -> str:
 
 
 def _gains(evaluations: Sequence[EvaluationRow]) -> dict[str, Interval]:
-    """After minus before for each rate, paired over the chains that both measured."""
+    """After minus before for each rate, paired over the instances that both measured."""
     gains = {}
     for rate in RATES:
-        key = f"chains/{rate}"
-        measured = [row for row in evaluations if row.result.get(key)]
+        measured = [row for row in evaluations if row.result.get(f"instances/{rate}")]
         if len(measured) >= 2 and measured[0].step == 0:
-            first, last = (
-                {chain: wins / trials for chain, (wins, trials) in row.result[key].items()}
-                for row in (measured[0], measured[-1])
-            )
-            if first.keys() & last.keys():
-                gains[rate] = paired_difference(first, last)
+            first, last = (row.result[f"instances/{rate}"] for row in (measured[0], measured[-1]))
+            difference = gain(first, last)
+            if difference is not None:
+                gains[rate] = difference
     return gains
 
 

@@ -20,6 +20,7 @@ import yaml
 from spade_agentic import __version__
 from spade_agentic.errors import RunDirError, StoreError
 from spade_agentic.hooks.records import Draft, Environment, Play, Regret
+
 from .checkpoints import Checkpoints, Recovery
 from .codec import pack, to_json
 from .files import replace_file, run_dir_error
@@ -147,7 +148,7 @@ class RunStore(StoreReader):
             raise
 
     def finish(self, status: str) -> None:
-        """Record how the run ended: ``finished``, ``interrupted`` or ``failed``. A killed run stays ``running`` without a lock."""
+        """Record how the run ended: ``finished``, ``interrupted`` or ``failed``. A killed one stays ``running``, unlocked."""
         assert status in ("finished", "interrupted", "failed"), status
         self._set_meta({"status": status, "wall_s": self._elapsed()})
 
