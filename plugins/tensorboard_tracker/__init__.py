@@ -1,7 +1,7 @@
 """Metrics for TensorBoard, in ``tensorboard/`` of the run directory: ``tensorboard --logdir runs``.
 
-A continued run tells TensorBoard to forget what an interrupted step wrote, and writes the last committed rows again, in case
-the kill came between their commit and their event.
+A continued run writes the event files anew from what is committed, so that they hold every committed row once, whatever a
+kill kept from being written or left behind.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ class TensorBoardTracker:
     def __init__(self, folder: Path, committed: Sequence[MetricsRow] = ()) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        last = max((row.step for row in committed), default=None)
-        self._writer = SummaryWriter(log_dir=str(folder), purge_step=last)  # type: ignore[no-untyped-call]
+        for stale in folder.glob("events.out.tfevents.*"):
+            stale.unlink()
+        self._writer = SummaryWriter(log_dir=str(folder))  # type: ignore[no-untyped-call]
         for row in committed:
-            if row.step == last:
-                self._write(row.step, row.metrics, row.recorded_at)
+            self._write(row.step, row.metrics, row.recorded_at)
+        self._writer.flush()  # type: ignore[no-untyped-call]
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._write(step, metrics, None)
+        self._writer.flush()  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
         self._writer.close()  # type: ignore[no-untyped-call]

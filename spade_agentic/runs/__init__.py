@@ -25,6 +25,7 @@ _EXPORTS: dict[str, str] = {
     "last_committed_step": "reader",
     "list_runs": "summary",
     "new_run_id": "layout",
+    "report_data": "report",
     "report_run": "report",
     "run_dirs": "layout",
     "show_run": "summary",
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from .reader import committed_metrics as committed_metrics
     from .reader import last_committed_step as last_committed_step
     from .recorder import RunRecorder as RunRecorder
+    from .report import report_data as report_data
     from .report import report_run as report_run
     from .store import RunStore as RunStore
     from .summary import RunSummary as RunSummary

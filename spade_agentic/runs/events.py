@@ -1,8 +1,8 @@
 """What happened, one line of JSON an event, in ``events.jsonl``.
 
-Every event has a name from :data:`EVENTS` (or, for a plugin's own, the name it logs), the ``id`` of the thing it is about (a
-play, a draft, an environment, a step, the run: the same id in the store), a running number ``seq``, wall time ``t`` for
-people and ``elapsed_s`` by a clock that never jumps. Warnings and errors also go to the console. Whatever any part or plugin
+Every event has a name from :data:`EVENTS` (or, for a plugin's own, the name it logs), the ``run_id``, the ``id`` of the thing
+it is about (a play, a draft, an environment, a step, the run: the same id in the store), a running number ``seq``, wall time
+``t`` for people and ``elapsed_s`` by a clock that never jumps. Warnings and errors also go to the console. Whatever any part or plugin
 logs through :mod:`structlog` while the log is open is written here too.
 """
 
@@ -49,7 +49,8 @@ class EventLog:
     ``clock`` measures ``elapsed_s`` and must never jump. Close it to stop capturing what others log.
     """
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: Path, run_id: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._run_id = run_id
         self._clock, self._started = clock, clock()
         self._seq = _mend(path)
         self._file: IO[str] = path.open("a", encoding="utf-8", errors="backslashreplace")
@@ -96,7 +97,8 @@ class EventLog:
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
         elapsed_s = round(self._clock() - self._started, 3)
-        self._logger.info(event, **{**fields, "level": level, "seq": self._seq, "t": stamp, "elapsed_s": elapsed_s})
+        known = {"run_id": self._run_id, "level": level, "seq": self._seq, "t": stamp, "elapsed_s": elapsed_s}
+        self._logger.info(event, **{**fields, **known})
         self._seq += 1
 
 

@@ -89,7 +89,8 @@ def run_dirs(root: Path) -> list[Path]:
 
 
 def find_run(name: str, root: Path) -> Path:
-    """The run that a user means by ``name``: a path, a run's folder below ``root``, a unique beginning of one, or ``latest``.
+    """The run that a user means by ``name``: a path, a run's folder below ``root``, a unique beginning of one, or ``latest``
+    (the one that worked last).
 
     Raises :class:`~spade_agentic.errors.RunDirError` where there is none, or more than one.
     """
@@ -97,7 +98,7 @@ def find_run(name: str, root: Path) -> Path:
         return Path(name)
     known = [p for p in run_dirs(root) if p != root]
     if name == "latest" and known:
-        return max(known, key=lambda p: RunDir(p).store.stat().st_mtime_ns)
+        return max(known, key=_worked_at)
     exact = [p for p in known if p.name == name]
     matches = exact or [p for p in known if p.name.startswith(name)]
     if len(matches) == 1:
@@ -110,3 +111,10 @@ def find_run(name: str, root: Path) -> Path:
         f"there is no run {name!r}", where=str(root),
         todo="spade-agentic runs list shows the runs; --root or a path names one elsewhere",
     )
+
+
+def _worked_at(run_dir: Path) -> int:
+    """When the run last wrote; its database file alone may be old, since commits go to the log beside it first."""
+    run = RunDir(run_dir)
+    files = (run.store, run.store.with_name(run.store.name + "-wal"), run.status)
+    return max(path.stat().st_mtime_ns for path in files if path.exists())

@@ -10,7 +10,7 @@ from spade_agentic.hooks.records import Arm
 
 from .progress import Progress
 
-__all__ = ["PlainView", "TerminalView", "View", "duration", "evaluation_line", "open_view", "step_line"]
+__all__ = ["PlainView", "TerminalView", "View", "duration", "evaluation_line", "open_view", "panel", "step_line"]
 
 
 class View(Protocol):
@@ -84,18 +84,21 @@ class TerminalView:
         self._live.stop()
 
     def _render(self) -> Any:
-        from rich.panel import Panel
-        from rich.table import Table
+        return "" if self._progress is None else panel(self._progress)
 
-        progress = self._progress
-        if progress is None:
-            return ""
-        table = Table.grid(padding=(0, 2))
-        table.add_column(style="dim")
-        table.add_column()
-        for name, value in panel_rows(progress):
-            table.add_row(name, value)
-        return Panel(table, title=progress.run_id, title_align="left", expand=False)
+
+def panel(progress: Progress) -> Any:
+    """The live panel, for a rich console to print."""
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    for name, value in panel_rows(progress):
+        table.add_row(name, Text(value))  # not markup: a reason or an id may hold brackets
+    return Panel(table, title=Text(progress.run_id), title_align="left", expand=False)
 
 
 def panel_rows(progress: Progress) -> list[tuple[str, str]]:

@@ -196,6 +196,17 @@ class StoreReader:
             data["trajectory"] = unpack(trajectory) if tokens else {"role": Role.AGENT.value, "segments": []}
             yield PlayRow(at, from_json(Play, data))
 
+    def play(self, play_id: str) -> PlayRow:
+        """One consumed play with its tokens. Raises :class:`~spade_agentic.errors.RunDirError` where there is no such play."""
+        rows = self._rows("SELECT step, record, trajectory FROM play WHERE play_id = ?", (play_id,))
+        if not rows:
+            raise RunDirError(
+                f"no play {play_id!r} was consumed", where=str(self.dir.path),
+                todo="spade-agentic runs show RUN --step N lists the plays of a step",
+            )
+        step, record, trajectory = rows[0]
+        return PlayRow(step, from_json(Play, {**unpack(record), "trajectory": unpack(trajectory)}))
+
     def play_counts(self) -> list[dict[str, Any]]:
         """Plays per step and arm: ``step, arm, plays, void, wins, mean_reward, sampled_tokens``."""
         names = ("step", "arm", "plays", "void", "wins", "mean_reward", "sampled_tokens")

@@ -55,7 +55,7 @@ class RunRecorder:
         self.dir: RunDir = store.dir
         self.run_id = str(store.meta()["run_id"])
         self.resumed_from = store.last_commit()
-        self.events = EventLog(self.dir.events, clock=clock)
+        self.events = EventLog(self.dir.events, self.run_id, clock=clock)
         self.trackers: list[Tracker] = []
         self.tracker_errors = 0
         self.progress = Progress(self.run_id, steps, step=self.resumed_from.step if self.resumed_from else 0, clock=clock)
@@ -79,7 +79,7 @@ class RunRecorder:
         Raises :class:`~spade_agentic.errors.RunDirError`; see :meth:`RunStore.create` and :meth:`RunStore.open`.
         """
         if resume:
-            store = RunStore.open(run_dir, clock=clock)
+            store = RunStore.open(run_dir, config=config, clock=clock)
         else:
             store = RunStore.create(run_dir, _run_id(run_dir, str(config["run"]["name"])), config, clock=clock)
         return cls(
@@ -253,7 +253,7 @@ class RunRecorder:
 
 def _rounded(metrics: Mapping[str, float]) -> dict[str, Any]:
     """Metrics as an event shows them; the exact ones are in the store."""
-    taken = {"id", "event", "level", "seq", "t", "elapsed_s", "step", "plays"}
+    taken = {"id", "run_id", "event", "level", "seq", "t", "elapsed_s", "step", "plays"}
     return {k: float(f"{v:.6g}") for k, v in metrics.items() if k not in taken}
 
 

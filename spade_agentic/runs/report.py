@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from spade_agentic.evals.heldout import gain
 from spade_agentic.evals.stats import Interval
@@ -14,7 +16,17 @@ from .live import duration
 from .reader import EvaluationRow, StoreReader
 from .summary import RATES, RunSummary, show_run
 
-__all__ = ["report_run"]
+__all__ = ["report_data", "report_run"]
+
+
+def report_data(run_dir: Path) -> dict[str, Any]:
+    """What :func:`report_run` prints, as JSON-able data: ``run`` (the summary) and ``gain`` (after minus before by rate).
+
+    Raises :class:`~spade_agentic.errors.RunDirError` where there is no run.
+    """
+    summary = show_run(run_dir)
+    gains = {rate: dataclasses.asdict(gain) for rate, gain in _measured_gains(run_dir).items()}
+    return {"run": dataclasses.asdict(summary), "gain": gains}
 
 
 def report_run(run_dir: Path) -> str:
@@ -22,10 +34,7 @@ def report_run(run_dir: Path) -> str:
 
     Raises :class:`~spade_agentic.errors.RunDirError` where there is no run.
     """
-    summary = show_run(run_dir)
-    with StoreReader(run_dir) as reader:
-        name = reader.meta()["config"].get("evaluation", {}).get("name", "heldout")
-        gains = _gains(reader.evaluations(name))
+    summary, gains = show_run(run_dir), _measured_gains(run_dir)
     sections = [_head(summary), _success(summary, gains), _course(summary), _refusals(summary), _paths(summary)]
     return "\n\n".join(section for section in sections if section) + "\n"
 
@@ -58,6 +67,12 @@ def _with_interval(rate: dict[str, float] | None) -> str:
         return "-"
     interval = f" [{rate['low']:.3f}, {rate['high']:.3f}]" if "low" in rate and "high" in rate else ""
     return f"{rate['value']:.3f}{interval}"
+
+
+def _measured_gains(run_dir: Path) -> dict[str, Interval]:
+    with StoreReader(run_dir) as reader:
+        name = reader.meta()["config"].get("evaluation", {}).get("name", "heldout")
+        return _gains(reader.evaluations(name))
 
 
 def _gains(evaluations: Sequence[EvaluationRow]) -> dict[str, Interval]:

@@ -108,7 +108,7 @@ class RunStore(StoreReader):
                     "there is a run in this folder already", where=str(run.path),
                     todo="continue it with --resume, or choose another folder with --run-dir",
                 )
-            replace_file(run.config, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True).encode())
+            _write_config(run, config)
             _create_database(run, run_id, config)
             return cls(run_dir, lock=lock, clock=clock, fault=fault)
         except BaseException as error:
@@ -122,9 +122,12 @@ class RunStore(StoreReader):
 
     @classmethod
     def open(
-        cls, run_dir: Path, *, clock: Clock = time.monotonic, fault: Callable[[str], None] = lambda point: None
+        cls, run_dir: Path, *, config: Mapping[str, Any] | None = None, clock: Clock = time.monotonic,
+        fault: Callable[[str], None] = lambda point: None,
     ) -> Self:
         """Continue the run in ``run_dir``: lock it, and remove checkpoints that no commit names (:attr:`recovered`).
+
+        ``config`` replaces the resolved configuration on record, where the continued run has another (more steps, say).
 
         Raises :class:`~spade_agentic.errors.RunDirError` where there is no run, another process runs there, a newer version
         wrote it, or the checkpoint of the last commit is damaged.
@@ -137,7 +140,9 @@ class RunStore(StoreReader):
             last = store.last_checkpoint()
             if last is not None:
                 store.checkpoints.verify(last)
-            store._set_meta({"status": "running"})
+            store._set_meta({"status": "running"} if config is None else {"status": "running", "config": dict(config)})
+            if config is not None:
+                _write_config(run, config)
             return store
         except BaseException as error:
             lock.release()
@@ -301,6 +306,10 @@ def _pack_metrics(metrics: Mapping[str, float]) -> bytes:
     if bad:
         raise StoreError(f"the metric {bad[0]} is of type {type(metrics[bad[0]]).__name__}: a metric is a number")
     return pack({k: v if isinstance(v, int) else float(v) for k, v in metrics.items()})
+
+
+def _write_config(run: RunDir, config: Mapping[str, Any]) -> None:
+    replace_file(run.config, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True).encode())
 
 
 def _has_run(path: Path) -> bool:

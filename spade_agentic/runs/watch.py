@@ -90,7 +90,7 @@ class _Tail:
 
 
 def _event_line(event: dict[str, Any]) -> str:
-    known = ("event", "id", "level", "seq", "t", "elapsed_s")
+    known = ("event", "run_id", "id", "level", "seq", "t", "elapsed_s")
     shown = " ".join(f"{k}={v}" for k, v in list(event.items()) if k not in known and "/" not in k)
     return f"{event.get('t', '')[11:19]} {event['event']} {event.get('id', '')} {shown}".rstrip()
 

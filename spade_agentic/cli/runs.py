@@ -1,0 +1,166 @@
+"""``runs list|show|watch|report``: runs that were made, and the one that goes on now."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .output import Command, Group, Json, emit_json, print_table, say
+
+if TYPE_CHECKING:
+    from spade_agentic.runs.reader import StoreReader
+    from spade_agentic.runs.summary import RunSummary
+
+app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode=None, help="Look at runs.")
+
+Root = Annotated[Path, typer.Option("--root", metavar="DIR", help="Folder that holds the run directories.")]
+Name = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's folder, its name or the beginning of it, or `latest`.")
+]
+RUNS = Path("runs")
+
+
+@app.command("list", cls=Command)
+def list_(root: Root = RUNS, as_json: Json = False) -> None:
+    """List the runs, newest first, with held-out success before and after."""
+    from spade_agentic.runs import list_runs
+    from spade_agentic.runs.live import duration
+
+    runs = list_runs(root)
+    if as_json:
+        emit_json(runs)
+    elif not runs:
+        say(f"no runs in {root}")
+    else:
+        print_table(
+            ("run", "status", "steps", "held-out sampled", "held-out greedy", "time", "begun"),
+            [
+                (
+                    r.run_id, r.status, f"{r.steps}/{r.steps_planned}", _before_after(r.heldout),
+                    _before_after(r.heldout_greedy), duration(r.wall_s), r.created_at,
+                )
+                for r in runs
+            ],
+        )
+        for run in runs:
+            if run.error is not None:
+                say(f"{run.run_dir}: {run.error}")
+
+
+@app.command(cls=Command)
+def show(
+    name: Name = "latest",
+    root: Root = RUNS,
+    step: Annotated[int | None, typer.Option("--step", help="Also list the plays of this step.")] = None,
+    play: Annotated[str | None, typer.Option("--play", metavar="ID", help="Print the transcript of this play.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show one run step by step, the plays of one of its steps, or one play in full."""
+    from spade_agentic.runs import StoreReader, find_run, show_run
+    from spade_agentic.runs.transcripts import transcript
+
+    run_dir = find_run(name, root)
+    with StoreReader(run_dir) as reader:
+        if play is not None:
+            text = transcript(reader.play(play).play)
+            emit_json(text) if as_json else _print_transcript(text)
+            return
+        summary, steps = show_run(run_dir), _steps(reader)
+        plays = None if step is None else [transcript(row.play) for row in reader.plays(step=step)]
+    if as_json:
+        shown = {} if plays is None else {"plays": [{k: v for k, v in p.items() if k != "messages"} for p in plays]}
+        emit_json({"run": summary, "steps": steps, **shown})
+        return
+    _print_run(summary, steps)
+    if plays is not None:
+        print_table(
+            ("play", "arm", "seed", "return", "stop", "turns", "tokens"),
+            [(p["play_id"], p["arm"], p["seed"], p["reward"], p["stop"], p["turns"], p["sampled_tokens"]) for p in plays],
+            title=f"Plays of step {step}",
+        )
+
+
+@app.command(cls=Command)
+def watch(
+    name: Name = "latest",
+    root: Root = RUNS,
+    once: Annotated[bool, typer.Option("--once", help="Look once instead of following the run to its end.")] = False,
+    every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, help="Time between two looks.")] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document a line, one for each look.")] = False,
+) -> None:
+    """Follow a run from another terminal: what is in flight, and what happened since."""
+    from spade_agentic.runs import find_run, watch_run
+
+    for update in watch_run(find_run(name, root), follow=not once, every_s=every):
+        if as_json:
+            look = {"running": update.running, "status": update.status, "events": update.events}
+            say(json.dumps(look, ensure_ascii=False))
+        else:
+            say(str(update))
+        sys.stdout.flush()
+
+
+@app.command(cls=Command)
+def report(name: Name = "latest", root: Root = RUNS, as_json: Json = False) -> None:
+    """Sum a run up: success before and after with intervals, the paired difference, regret, drafts, time, paths."""
+    from spade_agentic.runs import find_run, report_data, report_run
+
+    run_dir = find_run(name, root)
+    if as_json:
+        emit_json(report_data(run_dir))
+    else:
+        say(report_run(run_dir).rstrip())
+
+
+def _before_after(pair: dict[str, float | None]) -> str:
+    before, after = ("-" if value is None else f"{value:.3f}" for value in (pair["before"], pair["after"]))
+    return f"{before} -> {after}"
+
+
+def _steps(reader: StoreReader) -> list[dict[str, Any]]:
+    """Every committed step: its metrics, and its plays by arm."""
+    steps: dict[int, dict[str, Any]] = {
+        row.step: {"step": row.step, "elapsed_s": row.elapsed_s, "metrics": row.metrics, "plays": {}}
+        for row in reader.metrics()
+    }
+    for counts in reader.play_counts():
+        steps[counts["step"]]["plays"][counts["arm"]] = {k: v for k, v in counts.items() if k not in ("step", "arm")}
+    return list(steps.values())
+
+
+def _print_run(run: RunSummary, steps: list[dict[str, Any]]) -> None:
+    from spade_agentic.runs.live import duration
+
+    say(f"{run.run_id}: {run.status}, {run.steps} of {run.steps_planned} steps in {duration(run.wall_s)}")
+    print_table(
+        ("step", "time", "plays", "void", "plain success", "hinted success", "sampled tokens"),
+        [
+            (
+                s["step"], duration(s["elapsed_s"]), _total(s, "plays"), _total(s, "void"),
+                _success(s["plays"].get("plain")), _success(s["plays"].get("hinted")), _total(s, "sampled_tokens"),
+            )
+            for s in steps
+        ],
+    )
+    for what, path in run.paths.items():
+        say(f"{what}: {path}")
+
+
+def _total(step: dict[str, Any], key: str) -> int:
+    return sum(arm[key] for arm in step["plays"].values())
+
+
+def _success(arm: dict[str, Any] | None) -> str:
+    counted = 0 if arm is None else arm["plays"] - arm["void"]
+    return f"{arm['wins'] / counted:.3f}" if arm is not None and counted else "-"
+
+
+def _print_transcript(text: dict[str, Any]) -> None:
+    say(f"{text['play_id']}: {text['arm']}, seed {text['seed']}, return {text['reward']}, {text['stop']}")
+    for message in text["messages"]:
+        outcome = f" ({message['outcome']})" if "outcome" in message else ""
+        say(f"\n--- {message['role']}{outcome}\n{message['content']}")
