@@ -148,7 +148,8 @@ def _load_model(folder: Path) -> str:
 def _bubblewrap() -> Finding:
     use = "sandbox: bubblewrap (no network, private files)"
     if shutil.which("bwrap") is None:
-        return Finding("bubblewrap", "missing", "bwrap is not installed", use, "apt-get install bubblewrap; or sandbox: process")
+        todo = "apt-get install bubblewrap; or use sandbox: process"
+        return Finding("bubblewrap", "missing", "bwrap is not installed", use, todo)
     command = ["bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"]
     code, text = _run(command)
     if code == 0:

@@ -240,7 +240,8 @@ def read_action(line: str, tools: list[dict[str, Any]]) -> dict[str, Any]:
         return {"type": "text", "text": rest if word == "say" else line}
     known = {tool["function"]["name"]: tool["function"]["parameters"].get("properties", {}) for tool in tools}
     if word not in known:
-        raise UserError(f"there is no tool {word!r}", todo=did_you_mean(word, known, noun="tool") + "; `say done` ends the play")
+        todo = did_you_mean(word, known, noun="tool") + "; `say done` ends the play"
+        raise UserError(f"there is no tool {word!r}", todo=todo)
     try:
         pairs = shlex.split(rest)
     except ValueError as error:
@@ -249,7 +250,8 @@ def read_action(line: str, tools: list[dict[str, Any]]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
-            raise UserError(f"{pair!r} is not key=value", where=line, todo=f"{word} takes: {', '.join(known[word]) or 'nothing'}")
+            todo = f"{word} takes: {', '.join(known[word]) or 'nothing'}"
+            raise UserError(f"{pair!r} is not key=value", where=line, todo=todo)
         arguments[key] = _typed(value, known[word].get(key, {}))
     return {"type": "call", "name": word, "arguments": arguments}
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor
 
 __all__ = ["configure_logs"]
 
@@ -11,7 +15,7 @@ def configure_logs(*, debug: bool) -> None:
     """Events as ``time [level] event key=value``; tracebacks only with ``debug``."""
     import structlog
 
-    processors: list[structlog.typing.Processor] = [
+    processors: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
@@ -31,6 +35,6 @@ def configure_logs(*, debug: bool) -> None:
     )
 
 
-def _drop_traceback(logger: object, method: str, event: "structlog.typing.EventDict") -> "structlog.typing.EventDict":  # noqa: F821, UP037
+def _drop_traceback(logger: object, method: str, event: EventDict) -> EventDict:
     event.pop("exc_info", None)
     return event

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup
 
 from spade_agentic.errors import SpadeError, UserError
 
@@ -25,9 +26,26 @@ Plugins = Annotated[
 _state = {"debug": False}
 
 
-def _set_debug(context: Any, parameter: Any, value: bool) -> bool:
+def _set_debug(value: bool) -> bool:
     _state["debug"] = _state["debug"] or bool(value)
     return value
+
+
+@functools.cache
+def _debug_option() -> Any:
+    """The option ``--debug``, made by typer itself: what it is made of differs from version to version."""
+
+    def command(
+        debug: Annotated[
+            bool, typer.Option("--debug", callback=_set_debug, help="Show the traceback of an error.")
+        ] = False,
+    ) -> None: ...
+
+    probe = typer.Typer(add_completion=False)
+    probe.command()(command)
+    option = typer.main.get_command(probe).params[0]
+    option.expose_value = False
+    return option
 
 
 def debugging() -> bool:
@@ -40,12 +58,7 @@ class Command(TyperCommand):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params.append(
-            TyperOption(
-                param_decls=["--debug"], is_flag=True, default=False, expose_value=False, callback=_set_debug,
-                help="Show the traceback of an error.",
-            )
-        )
+        self.params.append(_debug_option())
 
 
 class Group(TyperGroup):

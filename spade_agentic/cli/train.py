@@ -95,10 +95,7 @@ def _resumed(name: str | None, sets: list[str], plugins: list[str], run_dir: Pat
             "there is no run to resume", where=str(run_dir), todo="name its folder with --run-dir, or start without --resume"
         )
     stored = load_config(stored_file)
-    if name is None:
-        wanted = load_config(stored_file, sets, plugins)
-    else:
-        wanted = load_config(name, sets, plugins)
+    wanted = load_config(stored_file if name is None else name, sets, plugins)
     changed = [path for path in _differences(stored.to_data(), wanted.to_data()) if not path.startswith(MAY_CHANGE)]
     if changed:
         raise ConfigError(

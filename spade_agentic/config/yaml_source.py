@@ -37,7 +37,7 @@ def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     return int(str(loader.construct_scalar(node)))
 
 
-_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)  # type: ignore[no-untyped-call]
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
 
 
 def parse_yaml(text: str, name: str) -> tuple[Any, dict[Path, str]]:
@@ -49,7 +49,7 @@ def parse_yaml(text: str, name: str) -> tuple[Any, dict[Path, str]]:
         if node is None:
             return {}, sources
         _walk(node, (), name, sources)
-        return loader.construct_document(node), sources  # type: ignore[no-untyped-call]
+        return loader.construct_document(node), sources
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark is not None else name

@@ -30,8 +30,8 @@ from .records import (
 
 __all__ = [
     "Curriculum",
-    "Designer",
     "DesignRequest",
+    "Designer",
     "DesignerReward",
     "EnvironmentHistory",
     "Evaluator",
@@ -137,7 +137,10 @@ class DesignRequest:
 
 @runtime_checkable
 class Designer(Protocol):
-    """Turns a request into a draft, by asking the policy. A draft that makes no program carries a refusal, never an exception."""
+    """Turns a request into a draft, by asking the policy.
+
+    A draft that makes no program carries a refusal; no text of the policy's is an exception.
+    """
 
     async def design(self, request: DesignRequest, policy: PolicySession) -> Draft: ...
 
@@ -245,7 +248,10 @@ class SandboxPlay(Protocol):
 
 @runtime_checkable
 class SandboxProgram(Protocol):
-    """A program, loaded in its own worker. ``manifest``: ``kind``, ``tools`` (OpenAI schemas), ``system``, ``max_turns``, ``lines``."""
+    """A program, loaded in its own worker.
+
+    ``manifest``: ``kind``, ``tools`` (OpenAI schemas), ``system``, ``max_turns``, ``lines``.
+    """
 
     manifest: Mapping[str, Any]
 

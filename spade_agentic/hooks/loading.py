@@ -16,7 +16,7 @@ from spade_agentic.errors import PluginError
 
 from .specs import PROJECT
 
-__all__ = ["LoadedPlugin", "looks_like_path", "load_reference"]
+__all__ = ["LoadedPlugin", "load_reference", "looks_like_path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,8 @@ def _import_file(path: Path) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
