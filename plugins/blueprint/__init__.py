@@ -75,6 +75,10 @@ class BlueprintDesigner:
             draft.refusal = Refusal("blueprint", error.code, error.detail)
         return draft
 
+    def reserved(self, program: Program) -> str | None:
+        """Why this program is kept for evaluation, ``None`` where it is not."""
+        return reserved_reason(program)
+
     def _program(self, text: str, request: DesignRequest) -> Program:
         blueprint = parse_blueprint(read_blueprint(text))
         if blueprint.domain not in self.domains:

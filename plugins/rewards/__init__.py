@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
+
 from spade_agentic import Arm, DesignerReward, Factory, Options, RewardInput, Skill, hookimpl
 
 __all__ = [
@@ -88,7 +89,7 @@ class EmaOptions(RewardOptions):
         default=0.15,
         gt=0.0,
         le=1.0,
-        description="Weight of the new value in the skill's slow average, which the reward is the distance from (release: 0.85).",
+        description="Weight of the new value in the skill's slow average, from which the distance is taken (release: 0.85).",
     )
     variance_weight: float = Field(default=0.0, description="Weight of exp(-((variance - .25)^2) / .02).")
 

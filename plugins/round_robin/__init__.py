@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import Field, field_validator
+
 from spade_agentic import Curriculum, EnvironmentHistory, Factory, Options, Skill, hookimpl
 
 __all__ = ["RoundRobin", "RoundRobinOptions", "curriculum"]

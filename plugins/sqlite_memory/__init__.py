@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
+
 from spade_agentic import Factory, MemoryEntry, MemoryStore, Options, Skill, hookimpl
 
 __all__ = ["MemoryOptions", "SqliteMemory", "memory_store"]
@@ -100,5 +101,5 @@ def _row(entry: MemoryEntry) -> tuple[Any, ...]:
 @hookimpl
 def memory_store() -> list[Factory[MemoryStore]]:
     return [
-        Factory("sqlite", lambda options, _: SqliteMemory(options), MemoryOptions, "a ring of 200 with seeds and counter-examples")
+        Factory("sqlite", lambda options, _: SqliteMemory(options), MemoryOptions, "a ring of 200: seeds, counter-examples")
     ]

@@ -44,6 +44,7 @@ __all__ = [
     "Observer",
     "Options",
     "PolicySession",
+    "Reserving",
     "RewardInput",
     "Sandbox",
     "SandboxPlay",
@@ -335,3 +336,13 @@ class Evaluator(Protocol):
     """Measures the policy on tasks that are never trained on. Returns flat metrics, success rates with intervals."""
 
     async def evaluate(self, runner: Any, *, step: int) -> dict[str, Any]: ...
+
+
+@runtime_checkable
+class Reserving(Protocol):
+    """A designer or an evaluator may also have this method: why a program is kept for evaluation, ``None`` where it is not.
+
+    Such a program is refused by a gate of its own, and the audit of every step counts it if it is played.
+    """
+
+    def reserved(self, program: Program) -> str | None: ...

@@ -6,7 +6,7 @@ The only difference between a plain and a hinted play is the hint at the end of 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,16 +47,17 @@ class _Ending:
 
 
 async def play_episode(
-    environment: Environment, program: SandboxProgram, session: Session, rendering: Rendering, key: PlayKey
+    environment: Environment, program: SandboxProgram, session: Session, rendering: Rendering, key: PlayKey, *,
+    on_turn: Callable[[], None] | None = None,
 ) -> Play:
-    """Play one instance to its end.
+    """Play one instance to its end; ``on_turn`` is called after every turn.
 
     The return is the last reward, clipped to [-1, 1], if the environment ended the play (also by its verdict on an
     answer), else 0. An EnvironmentFault makes the play void; it is never charged to the agent.
     Raises EngineError and SandboxError: those are ours, and no play.
     """
     started = time.monotonic()
-    episode = _Episode(environment, program, session, rendering, key)
+    episode = _Episode(environment, program, session, rendering, key, on_turn)
     try:
         ending = await episode.run()
     except EnvironmentTimeout as fault:
@@ -84,7 +85,8 @@ async def play_episode(
 
 class _Episode:
     def __init__(
-        self, environment: Environment, program: SandboxProgram, session: Session, rendering: Rendering, key: PlayKey
+        self, environment: Environment, program: SandboxProgram, session: Session, rendering: Rendering, key: PlayKey,
+        on_turn: Callable[[], None] | None,
     ) -> None:
         self.instance = Instance(program, key.seed)
         self.turns: list[Turn] = []
@@ -94,6 +96,7 @@ class _Episode:
         self._hint = environment.hint if key.arm is Arm.HINTED else None
         self._session = session
         self._rendering = rendering
+        self._on_turn = on_turn
         self._text_only = environment.program.kind is ProgramKind.TEXT
         self._tools = None if self._text_only else list(self._manifest.get("tools") or ())
 
@@ -115,7 +118,9 @@ class _Episode:
                 self.turns.append(Turn(text, parsed.outcome, (), ()))
                 return _Ending(StopReason.TRUNCATED if self._session.room > 0 else StopReason.CONTEXT_LIMIT)
             observations, ending = await self._act(parsed)
-            self.turns.append(Turn(text, parsed.outcome, parsed.calls, tuple(o for o in observations)))
+            self.turns.append(Turn(text, parsed.outcome, parsed.calls, tuple(observations)))
+            if self._on_turn is not None:
+                self._on_turn()
             if ending is not None:
                 return ending
             role = "user" if self._text_only else "tool"

@@ -130,7 +130,8 @@ def _renderer_configs() -> dict[str, Any]:
     from renderers import configs
 
     found: dict[str, Any] = {}
-    for value in vars(configs).values():
+    values: list[Any] = list(vars(configs).values())
+    for value in values:
         if isinstance(value, type) and issubclass(value, configs.BaseRendererConfig):
             field = value.model_fields.get("name")
             if field is not None and isinstance(field.default, str):

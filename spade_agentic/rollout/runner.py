@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from spade_agentic.errors import EnvironmentFault, SandboxError
 from spade_agentic.hooks.kinds import InferenceEngine, Sandbox, SandboxProgram
@@ -18,7 +19,16 @@ from .rendering import Rendering
 from .scheduler import Admission, Job, Scheduler
 from .session import Session, Ticket
 
-__all__ = ["PlayRequest", "ProgramShelf", "RolloutRunner", "pair_requests"]
+__all__ = ["PlayRequest", "PlayWatch", "ProgramShelf", "RolloutRunner", "pair_requests"]
+
+
+class PlayWatch(Protocol):
+    """Is told how plays go, for whoever looks on; nothing that it does may change a play."""
+
+    def plays_expected(self, count: int) -> None: ...
+    def play_started(self, play_id: str, env_id: str, arm: Arm) -> None: ...
+    def play_progressed(self, play_id: str) -> None: ...
+    def play_finished(self, play: Play) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +122,7 @@ class RolloutRunner:
         sampling: Sampling,
         *,
         admission: Admission | None = None,
-        on_play: Callable[[Play], None] | None = None,
+        watch: PlayWatch | None = None,
     ) -> list[list[Play]]:
         """Play all ``units`` (what one unit holds starts together), in the order given.
 
@@ -120,27 +130,34 @@ class RolloutRunner:
         the clock may not decide anything.
         """
         await self.shelf.load(request.environment for unit in units for request in unit)
-        jobs = [[Job(r.key.play_id, self._job(r, sampling, on_play)) for r in unit] for unit in units]
+        if watch is not None:
+            watch.plays_expected(sum(map(len, units)))
+        jobs = [[Job(r.key.play_id, self._job(r, sampling, watch)) for r in unit] for unit in units]
         return await self.scheduler.run(name, jobs, admission=admission)
 
     def _job(
-        self, request: PlayRequest, sampling: Sampling, on_play: Callable[[Play], None] | None
+        self, request: PlayRequest, sampling: Sampling, watch: PlayWatch | None
     ) -> Callable[[Ticket], Awaitable[Play]]:
         async def run(ticket: Ticket) -> Play:
-            play = await self._play_one(request, sampling, ticket)
+            key = request.key
+            if watch is not None:
+                watch.play_started(key.play_id, request.environment.env_id, key.arm)
+            play = await self._play_one(request, sampling, ticket, watch)
             if self.scheduler.deterministic and play.fault and play.fault.startswith("timeout"):
                 raise SandboxError(
-                    f"environment {request.environment.env_id}: seed {request.key.seed} missed its deadline every time it was"
+                    f"environment {request.environment.env_id}: seed {key.seed} missed its deadline every time it was"
                     f" played ({play.fault}); a deterministic run never scores a timeout. Resume on a quieter machine, raise"
                     " the sandbox's deadline, or set run.deterministic to false"
                 )
-            if on_play is not None:
-                on_play(play)
+            if watch is not None:
+                watch.play_finished(play)
             return play
 
         return run
 
-    async def _play_one(self, request: PlayRequest, sampling: Sampling, ticket: Ticket) -> Play:
+    async def _play_one(
+        self, request: PlayRequest, sampling: Sampling, ticket: Ticket, watch: PlayWatch | None
+    ) -> Play:
         program = self.shelf.get(request.environment)
         key = request.key
         if isinstance(program, EnvironmentFault):
@@ -149,7 +166,8 @@ class RolloutRunner:
                 reward=0.0, won=False, stop=StopReason.ENVIRONMENT_FAULT, fault=str(program),
             )
         session = self.session(Role.AGENT, sampling, noise=request.noise, request_id=key.play_id, ticket=ticket)
-        return await play_episode(request.environment, program, session, self.rendering, key)
+        on_turn = (lambda: watch.play_progressed(key.play_id)) if watch is not None else None
+        return await play_episode(request.environment, program, session, self.rendering, key, on_turn=on_turn)
 
 
 def pair_requests(

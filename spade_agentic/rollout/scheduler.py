@@ -65,7 +65,8 @@ class Lockstep:
 
     async def ticket(self, member: str) -> tuple[str, int]:
         """Wait for the next wave; returns its id and its size."""
-        assert member in self._active and member not in self._waiting, f"{member} is not active or already waits"
+        assert member in self._active, f"{member} is not active"
+        assert member not in self._waiting, f"{member} already waits"
         future: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
         self._waiting[member] = future
         self._depart()

@@ -82,7 +82,9 @@ class Session:
         length = len(context) + (len(segment) if segment else 0)
         room = self._context_tokens - length
         if room < 1:
-            raise ContextOverflow(f"{self._request_id}: a prompt of {length} tokens fills the context of {self._context_tokens}")
+            raise ContextOverflow(
+                f"{self._request_id}: a prompt of {length} tokens fills the context of {self._context_tokens}"
+            )
         if segment is None:
             segment = Segment()
             self.trajectory.segments.append(segment)
@@ -112,7 +114,7 @@ class Session:
         if max_tokens != sampling.max_tokens:
             sampling = Sampling(sampling.temperature, sampling.top_p, sampling.top_k, max_tokens)
         wave = await self._ticket()
-        completion = await self._engine.complete(
+        return await self._engine.complete(
             self.prompt_ids,
             sampling,
             seed=stable_seed(*self._noise_key, self.turns),
@@ -120,7 +122,6 @@ class Session:
             stop_token_ids=self._rendering.stop_token_ids,
             wave=wave,
         )
-        return completion
 
     def _spoken(self, completion: Completion, text: str, tools: Sequence[Mapping[str, Any]] | None) -> Message:
         """The completion as a message, for the full render that a new segment starts with."""

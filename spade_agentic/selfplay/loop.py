@@ -20,20 +20,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from spade_agentic.hooks.kinds import DesignerReward, Learner, Observer, RewardInput, TrainSequence
+from spade_agentic.hooks.kinds import DesignerReward, Learner, Observer, TrainSequence
 from spade_agentic.hooks.records import Arm, Draft, Environment, Play, Regret, Sampling
-from spade_agentic.rollout.runner import PlayRequest, RolloutRunner, pair_requests
+from spade_agentic.rollout.runner import PlayRequest, PlayWatch, RolloutRunner, pair_requests
 from spade_agentic.rollout.scheduler import Admission
 from spade_agentic.rollout.seeding import instance_seeds
 
-from .audit import audit_step
+from .audit import Reserved, audit_step
 from .batch import BatchMaker
 from .delay import DelayBuffer, WaitingDraft
 from .histories import IntervalHistories
-from .metrics import play_metrics, round_metrics
+from .metrics import play_metrics, regret_metrics, round_metrics
 from .pool import Pool
 from .rounds import Round, RoundMaker
-from .state import RECENT_PROGRAMS, LoopState
+from .state import LoopState
 
 __all__ = ["SelfPlay", "StepRecord"]
 
@@ -55,7 +55,7 @@ class SelfPlay:
     """The loop, over parts that :mod:`spade_agentic.selfplay.build` puts together.
 
     ``commit`` makes a step durable (checkpoint, then the row that names it); ``publish`` gives the weights of the last
-    commit to the engine. ``notify(hook, **arguments)`` calls the plugins' life-cycle hooks.
+    commit to the engine. ``notify(hook, **arguments)`` calls the plugins' life-cycle hooks; ``watch`` sees plays as they go.
     """
 
     runner: RolloutRunner
@@ -71,6 +71,8 @@ class SelfPlay:
     commit: Callable[[StepRecord, Mapping[str, Any]], None]
     publish: Callable[[int], Awaitable[None]]
     notify: Callable[..., None]
+    watch: PlayWatch
+    reserved: Reserved
     steps: int
     regenerate_every: int
     seeds: int
@@ -99,8 +101,7 @@ class SelfPlay:
         record.metrics |= play_metrics(record.plays)
         if (t + 1) % self.regenerate_every == 0 or last:
             self.end_interval(record)
-        batch = self.make_batch(t, record, flush=last)
-        await self.update(t, batch, record)
+        await self.learn(t, record, flush=last)
         self.state.version = self.admission.version = t + 1
         return record
 
@@ -116,8 +117,7 @@ class SelfPlay:
         await self.runner.shelf.keep_only(self.pool.environments)
         admitted = {environment.draft_id: environment.env_id for environment in made.environments.values()}
         self.delay.put(WaitingDraft(draft, t, admitted.get(draft.draft_id)) for draft in made.drafts)
-        hashes = [environment.program.canonical_hash for environment in made.environments.values()]
-        self.state.recent_programs = [*self.state.recent_programs, *hashes][-RECENT_PROGRAMS:]
+        self.state.remember(environment.program.canonical_hash for environment in made.environments.values())
         self.state.interval_start = t
         self.state.rounds += 1
         record.drafts += made.drafts
@@ -143,8 +143,7 @@ class SelfPlay:
             for seed in instance_seeds(self.seeds, self.runner.run_seed, "train", environment.env_id, t):
                 units += [pair_requests(environment, seed, r, arms=arms, label=f"t{t}") for r in range(self.repeats)]
         plays = await self.runner.play(
-            f"t{t}-play", units, self.agent_sampling, admission=self.admission,
-            on_play=lambda play: self.notify("play_finished", play=play),
+            f"t{t}-play", units, self.agent_sampling, admission=self.admission, watch=self.watch
         )
         return [play for unit in plays for play in unit]
 
@@ -165,12 +164,26 @@ class SelfPlay:
         if isinstance(self.reward, Observer):
             self.reward.observe(inputs)
         self.rounds.curriculum.observe([item.history for item in inputs])
-        record.metrics |= _regret_metrics(record.regrets, inputs)
+        record.metrics |= regret_metrics(record.regrets, inputs)
 
     # --- learning --------------------------------------------------------------------------------------------------------
 
-    def make_batch(self, t: int, record: StepRecord, *, flush: bool) -> list[TrainSequence]:
-        """The agent's plain plays of now, and the designer's drafts that are due (all of them, at the end of the run)."""
+    async def learn(self, t: int, record: StepRecord, *, flush: bool) -> None:
+        """One update, from the agent's plain plays of now and the drafts that are due; and its audit."""
+        due = self.drafts_due(t, flush=flush)
+        known = {draft.draft_id for draft in record.drafts}
+        record.drafts += [waiting.draft for waiting in due if waiting.draft.draft_id not in known]
+        batch, metrics = self.batches.make(record.plays, due)
+        self.notify("batch_ready", step=record.step, sequences=batch)
+        trained = await self._update(batch)
+        record.metrics |= metrics | trained
+        record.metrics |= audit_step(
+            t, record.plays, [waiting.draft for waiting in due], batch, trained,
+            environments=self.pool.environments, reserved=self.reserved,
+        )
+
+    def drafts_due(self, t: int, *, flush: bool) -> list[WaitingDraft]:
+        """The drafts that have waited long enough (all of them, at the end of the run), with what they earned."""
         early = set(self.delay.unsettled(t, flush=flush))
         for environment in self.pool.environments:
             if environment.env_id in early:  # the delay is shorter than the interval: pay for what was seen so far
@@ -178,18 +191,11 @@ class SelfPlay:
         due = self.delay.take(t, flush=flush)
         for waiting in due:
             waiting.draft.reward = waiting.reward
-        known = {draft.draft_id for draft in record.drafts}
-        record.drafts += [waiting.draft for waiting in due if waiting.draft.draft_id not in known]
-        batch, metrics = self.batches.make(record.plays, due)
-        record.metrics |= metrics
-        self.notify("batch_ready", step=record.step, sequences=batch)
-        return batch
+        return due
 
-    async def update(self, t: int, batch: Sequence[TrainSequence], record: StepRecord) -> None:
-        """One update of the policy, and the audit of what it was made from."""
-        trained = await asyncio.to_thread(self.learner.step, batch) if batch else {}
-        record.metrics |= trained
-        record.metrics |= audit_step(t, record.plays, batch, trained)
+    async def _update(self, batch: Sequence[TrainSequence]) -> dict[str, float]:
+        """In a thread, so that the run stays answerable; a batch without any signal changes nothing."""
+        return await asyncio.to_thread(self.learner.step, batch) if batch else {}
 
     # --- state -----------------------------------------------------------------------------------------------------------
 
@@ -197,7 +203,7 @@ class SelfPlay:
         parts = {
             "pool": self.pool, "histories": self.histories, "delay": self.delay, "memory": self.rounds.memory,
             "curriculum": self.rounds.curriculum, "reward": self.reward, "designer": self.rounds.designer,
-            "hint_writer": self.rounds.hint_writer, "loop": self.state,
+            "hint_writer": self.rounds.hint_writer, "batches": self.batches, "loop": self.state,
         }
         return {name: part for name, part in parts.items() if hasattr(part, "state_dict")}
 
@@ -211,9 +217,3 @@ class SelfPlay:
             part.load_state_dict(state[name])
         self.admission.accepted = int(state["admission"]["accepted"])
         self.admission.version = self.state.version
-
-
-def _regret_metrics(regrets: Mapping[str, Regret], inputs: Sequence[RewardInput]) -> dict[str, float]:
-    from .metrics import regret_metrics
-
-    return regret_metrics(regrets, inputs)

@@ -57,7 +57,7 @@ def paired_regret(plays: Iterable[PlayRecord], *, min_pairs: int, version_gap: i
     """Mean and standard error of the per-seed differences hinted minus plain; ``None`` below ``min_pairs`` seeds.
 
     A pair counts where both of its plays survived and their weight versions lie no more than ``version_gap`` apart. A
-    seed's difference is the mean over its surviving repeats; a seed without any is no seed. The error of a single seed is infinite.
+    seed's difference is the mean over its surviving repeats; a seed without any is no seed. One seed's error is infinite.
     """
     assert min_pairs >= 1
     arms: dict[tuple[int, int], dict[Arm, PlayRecord]] = defaultdict(dict)

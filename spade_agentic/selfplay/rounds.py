@@ -135,7 +135,8 @@ class RoundMaker:
                 draft.refusal = Refusal(DUPLICATE_GATE, "duplicate", "another slot of this round made the same")
             if draft.refusal is not None:
                 continue
-            assert draft.program is not None and report is not None
+            assert draft.program is not None
+            assert report is not None
             hashes.add(draft.program.canonical_hash)
             made.environments[draft.slot] = Environment(
                 env_id=f"r{made.index}s{draft.slot}", program=draft.program, round_index=made.index, slot=draft.slot,
