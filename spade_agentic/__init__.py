@@ -62,6 +62,7 @@ _EXPORTS: dict[str, str] = {
     "MemoryStore": "spade_agentic.hooks.kinds",
     "Options": "spade_agentic.hooks.kinds",
     "PolicySession": "spade_agentic.hooks.kinds",
+    "Reserving": "spade_agentic.hooks.kinds",
     "RewardInput": "spade_agentic.hooks.kinds",
     "Sandbox": "spade_agentic.hooks.kinds",
     "SandboxPlay": "spade_agentic.hooks.kinds",
@@ -98,6 +99,10 @@ _EXPORTS: dict[str, str] = {
     "RunConfig": "spade_agentic.config.schema",
     "load_config": "spade_agentic.config.load",
     "resolve_model": "spade_agentic.config.load",
+    # inference
+    "EmbeddedEngine": "spade_agentic.inference.engine",
+    "EmbeddedOptions": "spade_agentic.inference.options",
+    "PolicyClient": "spade_agentic.inference.client",
     # learning
     "TorchLearner": "spade_agentic.learning.torch_backend",
     "TorchOptions": "spade_agentic.learning.options",
@@ -106,7 +111,97 @@ _EXPORTS: dict[str, str] = {
 __all__ = [*sorted(_EXPORTS), "__version__"]
 
 if TYPE_CHECKING:
-    from spade_agentic.config.load import load_config as load_config
+    # What the table says, for type checkers.
+    from spade_agentic.config.load import load_config as load_config, resolve_model as resolve_model
+    from spade_agentic.config.schema import PluginRef as PluginRef, RunConfig as RunConfig
+    from spade_agentic.envs.contract import (
+        Instruction as Instruction,
+        TextEnv as TextEnv,
+        ToolCall as ToolCall,
+        ToolEnv as ToolEnv,
+        ToolError as ToolError,
+        load_environment as load_environment,
+        tool as tool,
+    )
+    from spade_agentic.errors import (
+        ConfigError as ConfigError,
+        EngineError as EngineError,
+        EngineUnavailable as EngineUnavailable,
+        EnvironmentFault as EnvironmentFault,
+        EnvironmentTimeout as EnvironmentTimeout,
+        LearnerError as LearnerError,
+        PluginError as PluginError,
+        RunDirError as RunDirError,
+        SandboxError as SandboxError,
+        SandboxUnavailable as SandboxUnavailable,
+        SpadeError as SpadeError,
+        StoreError as StoreError,
+        UserError as UserError,
+        WeightUpdateFailed as WeightUpdateFailed,
+    )
+    from spade_agentic.evals.heldout import HeldOutEvaluator as HeldOutEvaluator
+    from spade_agentic.evals.protocol import EvalInstance as EvalInstance, EvalRunner as EvalRunner
+    from spade_agentic.evals.stats import Interval as Interval, clustered_wilson as clustered_wilson
+    from spade_agentic.hooks.kinds import (
+        Curriculum as Curriculum,
+        Designer as Designer,
+        DesignerReward as DesignerReward,
+        DesignRequest as DesignRequest,
+        EnvironmentHistory as EnvironmentHistory,
+        Evaluator as Evaluator,
+        Factory as Factory,
+        HintWriter as HintWriter,
+        InferenceEngine as InferenceEngine,
+        Learner as Learner,
+        MemoryEntry as MemoryEntry,
+        MemoryStore as MemoryStore,
+        Options as Options,
+        PolicySession as PolicySession,
+        Reserving as Reserving,
+        RewardInput as RewardInput,
+        Sandbox as Sandbox,
+        SandboxPlay as SandboxPlay,
+        SandboxProgram as SandboxProgram,
+        Stateful as Stateful,
+        StepObservation as StepObservation,
+        ToolSim as ToolSim,
+        Tracker as Tracker,
+        TrainSequence as TrainSequence,
+    )
+    from spade_agentic.hooks.manager import BuildContext as BuildContext, PluginManager as PluginManager
+    from spade_agentic.hooks.records import (
+        Arm as Arm,
+        Completion as Completion,
+        Draft as Draft,
+        Environment as Environment,
+        FinishReason as FinishReason,
+        GateReport as GateReport,
+        ParseOutcome as ParseOutcome,
+        Play as Play,
+        Program as Program,
+        ProgramKind as ProgramKind,
+        Refusal as Refusal,
+        Regret as Regret,
+        Role as Role,
+        Sampling as Sampling,
+        Segment as Segment,
+        Skill as Skill,
+        StopReason as StopReason,
+        Trajectory as Trajectory,
+        Turn as Turn,
+    )
+    from spade_agentic.hooks.specs import hookimpl as hookimpl
+    from spade_agentic.inference.client import PolicyClient as PolicyClient
+    from spade_agentic.inference.engine import EmbeddedEngine as EmbeddedEngine
+    from spade_agentic.inference.options import EmbeddedOptions as EmbeddedOptions
+    from spade_agentic.learning.options import TorchOptions as TorchOptions
+    from spade_agentic.learning.torch_backend import TorchLearner as TorchLearner
+    from spade_agentic.runs.reader import (
+        MetricsRow as MetricsRow,
+        StoreReader as StoreReader,
+        committed_metrics as committed_metrics,
+        last_committed_step as last_committed_step,
+    )
 
 
 def __getattr__(name: str) -> Any:
