@@ -1,0 +1,315 @@
+"""A toy game for the tests of plays and of the loop: a scripted engine, a sandbox in this process, and a world of one door.
+
+The engine answers by a policy that reads the prompt's text; everything else on the way (rendering, parsing, sessions, the
+scheduler, the environment contract) is the product's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from spade_agentic.envs.contract import ToolEnv, load_environment
+from spade_agentic.errors import EnvironmentFault, EnvironmentTimeout
+from spade_agentic.hooks.kinds import StepObservation
+from spade_agentic.hooks.records import (
+    Arm,
+    Completion,
+    Environment,
+    FinishReason,
+    Play,
+    Program,
+    ProgramKind,
+    Role,
+    Sampling,
+    Segment,
+    Skill,
+    StopReason,
+    Trajectory,
+)
+
+SPECIALS = (
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>",
+    "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>",
+)
+
+
+# --- tokens ------------------------------------------------------------------------------------------------------------
+
+
+def write_tokenizer(folder: Path) -> Path:
+    """A tokenizer of single bytes with Qwen3's special tokens, as a folder that transformers loads."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens([AddedToken(s, special=s.startswith("<|"), normalized=False) for s in SPECIALS])
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>",
+        "clean_up_tokenization_spaces": False, "model_max_length": 32768,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def call(name: str, **arguments: Any) -> str:
+    """A tool call as the policy writes it."""
+    return "<tool_call>\n" + json.dumps({"name": name, "arguments": arguments}) + "\n</tool_call>"
+
+
+# --- the engine --------------------------------------------------------------------------------------------------------
+
+Policy = Callable[[str, random.Random, str], str]
+"""From the prompt's text, the request's own randomness and the request's id to what is said."""
+
+
+@dataclass
+class ScriptedEngine:
+    """Answers by ``policy``. Log-probs say at which place a token was sampled, so that a shift by one shows.
+
+    ``delay(request_id)`` gives how many turns of the event loop an answer takes. ``waves`` records what left together.
+    """
+
+    tokenizer: Any
+    policy: Policy
+    version: int = 0
+    delay: Callable[[str], int] = lambda request_id: 0
+    base_url: str = "http://scripted"
+    requests: list[str] = field(default_factory=list)
+    prompts: dict[str, list[int]] = field(default_factory=dict)
+    completions: dict[str, Completion] = field(default_factory=dict)
+    samplings: dict[str, Sampling] = field(default_factory=dict)
+    waves: dict[str, list[str]] = field(default_factory=dict)
+    published: list[tuple[Path, int]] = field(default_factory=list)
+    started: list[Path] = field(default_factory=list)
+    stopped: int = 0
+    _gates: dict[str, asyncio.Event] = field(default_factory=dict)
+
+    async def start(self, model_dir: Path) -> None:
+        self.started.append(model_dir)
+
+    async def stop(self) -> None:
+        self.stopped += 1
+
+    async def publish(self, weights_dir: Path, version: int) -> None:
+        self.published.append((weights_dir, version))
+        self.version = version
+
+    async def complete(
+        self, token_ids: Sequence[int], sampling: Sampling, *, seed: int, request_id: str, stop_token_ids: Sequence[int],
+        wave: tuple[str, int] | None = None,
+    ) -> Completion:
+        self.requests.append(request_id)
+        self.prompts[request_id] = list(token_ids)
+        self.samplings[request_id] = sampling
+        if wave is not None:
+            await self._gather(wave, request_id)
+        for _ in range(self.delay(request_id)):
+            await asyncio.sleep(0)
+        text = self.policy(self.tokenizer.decode(list(token_ids)), random.Random(seed), request_id)
+        ids = [*self.tokenizer.encode(text, add_special_tokens=False), stop_token_ids[0]]
+        finish = FinishReason.STOP
+        if len(ids) > sampling.max_tokens:
+            ids, finish = ids[: sampling.max_tokens], FinishReason.LENGTH
+        logprobs = tuple(-(1.0 + (len(token_ids) + i) / 1000.0) for i in range(len(ids)))
+        completion = Completion(tuple(ids), logprobs, (self.version,) * len(ids), finish, prompt_tokens=len(token_ids))
+        self.completions[request_id] = completion
+        return completion
+
+    async def _gather(self, wave: tuple[str, int], request_id: str) -> None:
+        """As the real engine: nothing starts before all of the wave is there."""
+        name, size = wave
+        members = self.waves.setdefault(name, [])
+        members.append(request_id)
+        gate = self._gates.setdefault(name, asyncio.Event())
+        assert len(members) <= size, f"{name} has more members than its size {size}"
+        if len(members) == size:
+            members.sort()
+            gate.set()
+        await gate.wait()
+
+
+# --- the sandbox -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class InProcessPlay:
+    environment: Any
+    kind: ProgramKind
+
+    async def reset(self, seed: int) -> StepObservation:
+        text, info = self.environment.reset(seed=seed)
+        return StepObservation(text, info=info)
+
+    async def step(self, action: Mapping[str, Any]) -> StepObservation:
+        try:
+            taken = self.environment.step(action["text"] if self.kind is ProgramKind.TEXT else action)
+        except Exception as error:
+            raise EnvironmentFault("crash", f"{type(error).__name__}: {error}") from error
+        text, reward, terminated, truncated, info = taken
+        return StepObservation(text, reward, terminated, truncated, info)
+
+    async def probe(self) -> Mapping[str, Any]:
+        return self.environment.probe() if isinstance(self.environment, ToolEnv) else {}
+
+    async def close(self) -> None:
+        return None
+
+
+@dataclass
+class InProcessProgram:
+    program: Program
+    manifest: Mapping[str, Any]
+    sandbox: InProcessSandbox
+
+    async def play(self) -> InProcessPlay:
+        return InProcessPlay(load_environment(self.program.source), self.program.kind)
+
+    async def close(self) -> None:
+        self.sandbox.loaded.remove(self.program.program_id)
+
+
+@dataclass
+class InProcessSandbox:
+    """Runs programs right here. ``loaded`` lists the ids of programs that are loaded now."""
+
+    name: str = "inprocess"
+    loaded: list[str] = field(default_factory=list)
+    running: bool = False
+    most_loaded: int = 0
+
+    async def start(self) -> None:
+        self.running = True
+
+    async def load(self, program: Program) -> InProcessProgram:
+        environment = load_environment(program.source)
+        tools = environment.tools() if isinstance(environment, ToolEnv) else []
+        manifest = {
+            "kind": program.kind.value, "tools": tools, "system": environment.system, "max_turns": environment.max_turns,
+            "lines": program.source.count("\n"),
+        }
+        self.loaded.append(program.program_id)
+        self.most_loaded = max(self.most_loaded, len(self.loaded))
+        return InProcessProgram(program, manifest, self)
+
+    async def stop(self) -> None:
+        self.running = False
+
+
+# --- the world ---------------------------------------------------------------------------------------------------------
+
+DOOR = '''
+from spade_agentic.envs.contract import Instruction, ToolCall, ToolEnv, ToolError, tool
+
+
+class Door(ToolEnv):
+    system = "Open the door."
+    max_turns = {turns}
+
+    def setup(self, rng):
+        self.key, self.open = rng.randint(100, 999), False
+        self.extra = {extra!r}
+        return [Instruction(f"Door {level}: the key is {{self.key}}.", lambda: self.open,
+                            [ToolCall("unlock", {{"key": self.key}})])]
+
+    @tool
+    def unlock(self, key: int) -> str:
+        """Try a key."""
+        if {crash} and key == self.key:
+            raise RuntimeError("the door fell on someone")
+        if key != self.key:
+            raise ToolError("the key does not fit")
+        self.open = True
+        return "open"
+'''
+KEY = re.compile(r"the key is (\d+)")
+LEVEL = re.compile(r"Door (\d+):")
+
+
+def door_source(level: int = 0, *, turns: int = 4, crash: bool = False, extra: str = "") -> str:
+    return DOOR.format(level=level, turns=turns, crash=crash, extra=extra)
+
+
+def door(level: int = 0, *, skill: Skill = Skill.DATA_RETRIEVAL, hint: str = "Say the key.", **options: Any) -> Program:
+    """A program whose agent must repeat a number. ``level`` is what a scripted policy may go by."""
+    return Program(door_source(level, **options), skill, origin={"level": level, "hint": hint})
+
+
+def in_pool(program: Program, env_id: str = "r0s0", slot: int = 0, *, hint: str | None = None) -> Environment:
+    return Environment(env_id, program, round_index=0, slot=slot, draft_id=f"draft-{env_id}", max_turns=4, hint=hint)
+
+
+def door_policy(skill_of: Callable[[int], float], *, hinted: float = 1.0) -> Policy:
+    """An agent that opens a door of level ``n`` with probability ``skill_of(n)``, and with ``hinted`` where it has a hint."""
+
+    def policy(prompt: str, rng: random.Random, request_id: str) -> str:
+        if "open\n</tool_response>" in prompt:
+            return "done"
+        if "does not fit" in prompt:
+            return "I give up"
+        key, level = int(KEY.findall(prompt)[-1]), int(LEVEL.findall(prompt)[-1])
+        chance = hinted if "\n\nHint: " in prompt else skill_of(level)
+        return call("unlock", key=key if rng.random() < chance else 0)
+
+    return policy
+
+
+# --- records -------------------------------------------------------------------------------------------------------------
+
+
+def trajectory(role: Role = Role.AGENT, *, prompt: int = 3, sampled: int = 4, version: int = 0, first: int = 10) -> Trajectory:
+    segment = Segment()
+    segment.append_context(list(range(first, first + prompt)))
+    segment.append_completion(
+        Completion(tuple(range(50, 50 + sampled)), (-0.5,) * sampled, (version,) * sampled, FinishReason.STOP)
+    )
+    return Trajectory(role, [segment])
+
+
+def make_play(
+    env_id: str = "e0", seed: int = 0, repeat: int = 0, arm: Arm = Arm.PLAIN, reward: float = 1.0, *,
+    stop: StopReason = StopReason.ANSWERED, version: int = 0, sampled: int = 4, fault: str | None = None,
+) -> Play:
+    """A play without an environment, for everything that only looks at returns and tokens."""
+    return Play(
+        f"t0-{env_id}-{seed}-{repeat}-{arm.value}", env_id, seed, repeat, arm,
+        trajectory(version=version, sampled=sampled), reward, reward >= 1.0, stop, fault=fault,
+    )
+
+
+class TimeoutSandbox(InProcessSandbox):
+    """Every step of a play misses its deadline the first ``misses`` times it is asked for."""
+
+    def __init__(self, misses: int) -> None:
+        super().__init__()
+        self.misses = misses
+
+    async def load(self, program: Program) -> InProcessProgram:
+        loaded = await super().load(program)
+        sandbox, play = self, loaded.play
+
+        async def slow() -> InProcessPlay:
+            opened = await play()
+            step = opened.step
+
+            async def late(action: Mapping[str, Any]) -> StepObservation:
+                if sandbox.misses > 0:
+                    sandbox.misses -= 1
+                    raise EnvironmentTimeout("2 s")
+                return await step(action)
+
+            opened.step = late  # type: ignore[method-assign]
+            return opened
+
+        loaded.play = slow  # type: ignore[method-assign]
+        return loaded
