@@ -9,7 +9,7 @@ request's own row, and the stem that it shares with others (see ``kv``).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -225,7 +225,7 @@ class Qwen3:
             result, weight = _flash(padded, keys, values, 0.0, False, attn_mask=own.mask)
             result, weight = _from_units(result, weight, own.width, own.unpad)
         if stem is None:
-            return result
+            return cast(Tensor, result)
         keys = memory.stems.keys[layer][: stem.stems, :, : stem.length]
         values = memory.stems.values[layer][: stem.stems, :, : stem.length]
         shared, shared_weight = _flash(_to_units(query, stem.gather, stem.width), keys, values, 0.0, False,

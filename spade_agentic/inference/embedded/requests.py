@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["GenerationRequest", "Result", "SamplingParams", "Wave", "Watcher"]
+__all__ = ["GenerationRequest", "Result", "SamplingParams", "Watcher", "Wave"]
 
 
 @dataclass(frozen=True, slots=True)

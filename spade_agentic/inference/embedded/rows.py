@@ -177,7 +177,7 @@ class Rows:
         """Take the request off ``row``."""
         self.stems.release(int(self.stem_slot[row]))
         self.requests[row], self.active[row] = None, False
-        self.own_length[row] = self.stem_length[row] = self._last[row] = 0
+        self.own_length[row] = self.stem_length[row] = self._last[row] = self._count[row] = 0
         self.stem_slot[row] = -1
         self._watched.discard(row)
         while self.high and not self.active[self.high - 1]:
@@ -191,7 +191,7 @@ class Rows:
             for array in (self.own_length, self.stem_slot, self.stem_length, self.tainted, self._last, self._seed,
                           self._count, self._begin, self._limit, self._temperature, self._greedy, self._top_k,
                           self._top_p, self._stops, self._tokens, self._logprobs):
-                array[target] = array[source]  # type: ignore[index]
+                array[target] = array[source]
             self.requests[target], self.active[target] = self.requests[source], True
             if source in self._watched:
                 self._watched.add(target)
@@ -241,7 +241,7 @@ class Rows:
         self._tokens[rows, column] = ids
         self._logprobs[rows, column] = values
         self._last[rows] = ids
-        self._count[rows] = column + 1
+        self._count[rows] = column + self.active[rows]  # a hole overwrites its own first column for ever
         stopped = self._stops[rows, ids]
         broken = ~np.isfinite(values)
         ended = (stopped | broken | (column + 1 >= self._limit[rows])) & self.active[rows]
@@ -265,7 +265,8 @@ class Rows:
         for i in np.flatnonzero([int(r) in self._watched for r in rows]):
             row = int(rows[i])
             request = self.requests[row]
-            assert request is not None and request.watcher is not None
+            assert request is not None
+            assert request.watcher is not None
             matched = request.watcher.push(int(ids[i]), float(values[i]))
             if matched is not None and row not in ended:
                 finished.append((row, {"type": "stop", "matched": matched}))
