@@ -29,6 +29,7 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_a_reader_who_follows_the_tutorial_gets_a_plugin_that_works(name: str, page_named, tmp_path: Path) -> None:
     page = page_named(name)
     for file, text in page.files().items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text(text, encoding="utf-8")
     commands = page.console()
     assert any("plugin check" in command for command in commands)
@@ -42,6 +43,7 @@ def test_a_reader_who_follows_the_tutorial_gets_a_plugin_that_works(name: str, p
 @pytest.mark.parametrize("name", TUTORIALS)
 def test_the_code_of_a_tutorial_is_clean(name: str, page_named, tmp_path: Path) -> None:
     for file, text in page_named(name).files().items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text(text, encoding="utf-8")
     ruff = shutil.which("ruff", path=str(Path(sys.executable).parent))
     assert ruff is not None

@@ -1,0 +1,62 @@
+"""Every metric that a step can have is explained in docs/reading-a-run.md."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from spade_agentic.hooks.records import Arm, Role
+from spade_agentic.learning.loss import LossConfig, TokenRecord, summarise
+from spade_agentic.selfplay.audit import audit_step
+from spade_agentic.selfplay.batch import BatchMaker
+from spade_agentic.selfplay.metrics import play_metrics, regret_metrics, round_metrics
+from spade_agentic.selfplay.rounds import Round
+from spade_agentic.testing import sample_draft, sample_play, sample_reward_input
+
+
+@pytest.fixture
+def explained(page_named) -> set[str]:
+    """The names between backticks in the page."""
+    return set(re.findall(r"`([^`\s]+)`", page_named("docs/reading-a-run.md").text))
+
+
+def _general(name: str) -> str:
+    """A metric's name as the page writes it."""
+    for arm in Arm:
+        name = name.replace(f"plays/{arm.value}/", "plays/ARM/")
+    for role in Role:
+        name = re.sub(rf"^{role.value}/", "ROLE/", name)
+    name = re.sub(r"^refused/.*", "refused/GATE:CODE", name)
+    return re.sub(r"^plays/ARM/stop/.*", "plays/ARM/stop/REASON", name)
+
+
+def _learning() -> dict[str, float]:
+    one = torch.ones(4)
+    record = TokenRecord(
+        role=torch.tensor([0, 0, 1, 1]), logprobs=-one, prox=-one, rollout=-one, advantage=one, entropy=one, signal=one,
+        reference=-one,
+    )  # fmt: skip
+    return summarise([record], [role.value for role in Role], LossConfig())
+
+
+def test_every_metric_is_explained(explained: set[str]) -> None:
+    plays = [sample_play(arm=arm) for arm in Arm]
+    item = sample_reward_input()
+    assert item.history.regret is not None
+    made = Round(0, [], drafts=[sample_draft()])
+    batch = BatchMaker(
+        agent_sampling=None, designer_sampling=None, agent_group="instance", refused_advantage=-1.0, weight_cap=50.0, interval=4
+    )  # type: ignore[arg-type]  # fmt: skip
+    names = {
+        *play_metrics(plays),
+        *round_metrics(made, []),
+        *regret_metrics({"a": item.history.regret, "b": item.history.regret}, [item, item]),
+        *batch.make([], [])[1],
+        "batch/designer_reward",
+        *_learning(),
+        *audit_step(0, plays, [], [], {}),
+        "audit/agent_ratio", "audit/designer_ratio", "audit/designer_gradient",
+    }  # fmt: skip
+    assert {_general(name) for name in names} <= explained
