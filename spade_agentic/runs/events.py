@@ -2,8 +2,8 @@
 
 Every event has a name from :data:`EVENTS` (or, for a plugin's own, the name it logs), the ``run_id``, the ``id`` of the thing
 it is about (a play, a draft, an environment, a step, the run: the same id in the store), a running number ``seq``, wall time
-``t`` for people and ``elapsed_s`` by a clock that never jumps. Warnings and errors also go to the console. Whatever any part or plugin
-logs through :mod:`structlog` while the log is open is written here too.
+``t`` for people and ``elapsed_s`` by a clock that never jumps. Warnings and errors also go to the console. Whatever any part or
+plugin logs through :mod:`structlog` while the log is open is written here too.
 """
 
 from __future__ import annotations
