@@ -9,8 +9,7 @@ import typing
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from spade_agentic.errors import StoreError
 from spade_agentic.hooks import kinds, records
