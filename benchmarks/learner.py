@@ -126,12 +126,12 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--token-budget", type=int, default=TorchOptions().token_budget)
-    parser.add_argument("--updates", type=int, default=1, help="minibatches of the step, one update each")
+    parser.add_argument("--minibatches", type=int, default=1, help="parts of the batch, one update each")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", help="run only the variants whose name contains this")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/learner.json"))
     args = parser.parse_args()
-    options = {"threads": args.threads, "token_budget": args.token_budget, "updates_per_step": args.updates, "lr": 1e-4}
+    options = {"threads": args.threads, "token_budget": args.token_budget, "minibatches": args.minibatches, "lr": 1e-4}
     batch = realistic_batch(args.plays, args.group)
     with tempfile.TemporaryDirectory() as folder:
         model = tiny_model(Path(folder), hidden=args.hidden, layers=args.layers)

@@ -174,7 +174,8 @@ def tree_attention(
     """
     heads, tokens, head_dim = q.shape
     kv_heads = k.shape[0]
-    assert heads % kv_heads == 0 and tokens == layout.tokens == k.shape[1] == v.shape[1]
+    assert heads % kv_heads == 0
+    assert tokens == layout.tokens == k.shape[1] == v.shape[1]
     q, k = q.to(v.dtype), k.to(v.dtype)  # under autocast, rotary embeddings give back float32
     out = _TreeAttention.apply(  # type: ignore[no-untyped-call]
         q.unflatten(0, (kv_heads, heads // kv_heads)), k[:, None], v[:, None], layout.nodes,

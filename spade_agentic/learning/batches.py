@@ -16,7 +16,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -69,11 +71,8 @@ class MicroBatch:
         return self.token_ids.numel()
 
     def to(self, device: torch.device) -> MicroBatch:
-        moved = {
-            name: value.to(device) if isinstance(value := getattr(self, name), Tensor) else value
-            for name in self.__dataclass_fields__
-        }
-        return MicroBatch(**moved)
+        moved: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        return MicroBatch(**{name: v.to(device) if isinstance(v, Tensor) else v for name, v in moved.items()})
 
 
 def check_batch(batch: Sequence[TrainSequence]) -> None:
@@ -128,7 +127,7 @@ def pack(batch: Sequence[TrainSequence], token_budget: int, *, share: bool = Tru
     """
     ordered = sorted(batch, key=lambda s: (s.token_ids, s.sequence_id))
     inputs = [_inputs(s) for s in ordered]
-    common = [0] + [_common(a, b) if share else 0 for a, b in zip(inputs, inputs[1:], strict=False)]
+    common = [0] + [_common(a, b) if share else 0 for a, b in pairwise(inputs)]
     rows: list[MicroBatch] = []
     first, used = 0, 0
     for i, tokens in enumerate(inputs):

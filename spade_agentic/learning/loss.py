@@ -25,7 +25,10 @@ __all__ = ["LossConfig", "TokenRecord", "importance_weight", "low_variance_kl", 
 
 @dataclass(frozen=True, slots=True)
 class LossConfig:
-    """``clip_low``/``clip_high``: asymmetric clip of pi/pi_prox. ``is_cap``: cap of the importance weight. ``kl_coef``: 0 = no KL."""
+    """``clip_low``, ``clip_high``: asymmetric clip of pi/pi_prox. ``is_cap``: cap of the importance weight.
+
+    ``kl_coef``: weight of the KL to a reference; 0 means that there is none.
+    """
 
     clip_low: float = 0.2
     clip_high: float = 0.28

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,15 @@ __all__ = ["TorchLearner"]
 _log = structlog.get_logger(__name__)
 _STATE_FILE = "learner.pt"
 _STATE_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """What one optimizer update saw; ``grad_norm`` is that before clipping."""
+
+    loss: float
+    grad_norm: float
+    records: list[TokenRecord]
 
 
 class TorchLearner:
@@ -59,10 +69,11 @@ class TorchLearner:
     # --- the Learner protocol ------------------------------------------------------------------------------------------
 
     def step(self, batch: Sequence[TrainSequence]) -> dict[str, float]:
-        """Train on one batch: ``updates_per_step`` updates on disjoint minibatches, one by default.
+        """Train on one batch: one update for each of its minibatches (one by default) in each epoch (one by default).
 
         pi_prox is the policy as it is now, computed once for the whole step. Each update minimises the per-token mean of
-        its minibatch. Metrics are flat: totals, and per role those of :func:`spade_agentic.learning.loss.summarise`.
+        its minibatch. The minibatches stay what they are over the epochs; their order is drawn anew. Metrics
+        are flat: totals, and per role those of :func:`spade_agentic.learning.loss.summarise`.
 
         Raises:
             LearnerError: the batch is malformed (:func:`check_batch`), or an update's log-probabilities or gradients are
@@ -75,10 +86,14 @@ class TorchLearner:
         # The first minibatch is trained on at the very weights that define pi_prox, so its own pass gives it.
         prox = [None, *([self._frozen(self.policy, micro) for micro in part] for part in minibatches[1:])]
         losses, norms, records = [], [], []
-        for part, part_prox in zip(minibatches, prox, strict=True):
-            loss, norm = self._update(part, part_prox, records)
-            losses.append(loss)
-            norms.append(norm)
+        for epoch in range(self.options.epochs):
+            for i in self._order(epoch, len(minibatches)):
+                seen = self._update(minibatches[i], prox[i])
+                losses.append(seen.loss)
+                norms.append(seen.grad_norm)
+                records += seen.records
+                if prox[i] is None:
+                    prox[i] = [record.prox for record in seen.records]
         self.steps += 1
         return self._metrics(batch, minibatches, losses, norms, records, time.perf_counter() - started)
 
@@ -130,10 +145,14 @@ class TorchLearner:
     # --- inside --------------------------------------------------------------------------------------------------------
 
     def _split(self, batch: Sequence[TrainSequence]) -> list[list[TrainSequence]]:
-        if self.options.updates_per_step == 1:
+        parts = self.options.parts(len(batch), sum(sum(s.mask) for s in batch))
+        if parts == 1:
             return [list(batch)]
-        order = torch.randperm(len(batch), generator=self._deal).tolist()
-        return split_minibatches(batch, self.options.updates_per_step, order)
+        return split_minibatches(batch, parts, torch.randperm(len(batch), generator=self._deal).tolist())
+
+    def _order(self, epoch: int, parts: int) -> list[int]:
+        """The first epoch begins with minibatch 0, whose pass is pi_prox; the dealing has shuffled it already."""
+        return list(range(parts)) if epoch == 0 or parts == 1 else torch.randperm(parts, generator=self._deal).tolist()
 
     def _micro_batches(self, batch: Sequence[TrainSequence]) -> list[MicroBatch]:
         if self.options.attention == "packed":
@@ -146,13 +165,12 @@ class TorchLearner:
     def _frozen(self, policy: TorchPolicy, micro: MicroBatch) -> Tensor:
         return policy.logprobs(micro)[0]
 
-    def _update(
-        self, minibatch: Sequence[MicroBatch], prox: Sequence[Tensor] | None, records: list[TokenRecord]
-    ) -> tuple[float, float]:
-        """One optimizer update; appends to ``records`` and returns loss and gradient norm (before clipping)."""
+    def _update(self, minibatch: Sequence[MicroBatch], prox: Sequence[Tensor] | None) -> _Update:
+        """One optimizer update. ``prox`` is pi_prox of each micro-batch; ``None``: the weights are still those of pi_prox."""
         self.optimizer.zero_grad(set_to_none=True)
         normaliser = sum(micro.trained_tokens for micro in minibatch)
         total = 0.0
+        records: list[TokenRecord] = []
         for i, micro in enumerate(minibatch):
             logprobs, entropy = self.policy.logprobs(micro)
             check_finite(logprobs, micro, f"update {self.updates + 1}: the log-probabilities")
@@ -182,7 +200,7 @@ class TorchLearner:
             group["lr"] = self._lr()
         self.optimizer.step()
         self.updates += 1
-        return total, norm
+        return _Update(total, norm, records)
 
     def _lr(self) -> float:
         return self.options.lr * min(1.0, (self.updates + 1) / max(1, self.options.warmup_updates))

@@ -15,8 +15,9 @@ import random
 import shutil
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -57,9 +58,11 @@ class TorchPolicy:
         self.device = torch.device(device)
         self.bfloat16 = bfloat16
         self.packed = packed
+        self._narrow = _Narrow()
         self.model = _load(model_dir, self.device)
         self.model.eval()  # no dropout: the trainer's log-probs must be those of the engine
         if packed:
+            _narrow_last_mlp(self.model, self._narrow)
             self._use_packed_attention()
         self.adapter = _add_lora(self.model, lora, seed) if lora else None
         if gradient_checkpointing:
@@ -117,6 +120,7 @@ class TorchPolicy:
 
     def _hidden(self, micro: MicroBatch) -> Tensor:
         """Last hidden states, ``[rows * width, hidden]``."""
+        self._narrow.rows = micro.source.unique()  # kept until the backward pass, which may compute layers again
         extra = {"tree_layout": micro.layout, "position_ids": micro.position_ids} if self.packed else {}
         output = self.model.get_decoder()(input_ids=micro.token_ids, use_cache=False, **extra)
         hidden: Tensor = output.last_hidden_state.flatten(0, 1)
@@ -163,6 +167,36 @@ class _AdapterOff(TorchPolicy):
     def logprobs(self, micro: MicroBatch) -> tuple[Tensor, Tensor]:
         with self.adapter.disable_adapter():  # type: ignore[union-attr]
             return super().logprobs(micro)
+
+
+@dataclass(slots=True)
+class _Narrow:
+    """The rows at which the last layer's MLP is computed; ``None``: all."""
+
+    rows: Tensor | None = None
+
+
+def _narrow_last_mlp(model: Any, narrow: _Narrow) -> None:
+    """Compute the last layer's MLP only where a trained token is predicted; its other rows are 0, and nothing reads them.
+
+    The MLP is most of a layer's work, and most tokens of a play are prompt and observations. Where the last layer has no
+    plain MLP (a mixture of experts, say), all of it is computed.
+    """
+    layers = getattr(model.get_decoder(), "layers", None)
+    mlp = getattr(layers[-1], "mlp", None) if isinstance(layers, nn.ModuleList) else None
+    if mlp is None or not type(mlp).__name__.endswith("MLP"):
+        return
+    whole = mlp.forward
+
+    def forward(hidden: Tensor) -> Tensor:
+        if narrow.rows is None:
+            return cast(Tensor, whole(hidden))
+        flat = hidden.flatten(0, 1)
+        part = whole(flat.index_select(0, narrow.rows))
+        full: Tensor = part.new_zeros(len(flat), part.shape[-1]).index_copy(0, narrow.rows, part)
+        return full.view(*hidden.shape[:-1], -1)
+
+    mlp.forward = forward
 
 
 def _load(model_dir: Path, device: torch.device) -> Any:
