@@ -19,15 +19,18 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from spade_agentic.envs.contract import ToolEnv, load_environment
 from spade_agentic.errors import EnvironmentFault, EnvironmentTimeout
-from spade_agentic.hooks.kinds import StepObservation
+from spade_agentic.hooks.kinds import StepObservation, TrainSequence
 from spade_agentic.hooks.records import (
     Arm,
     Completion,
+    Draft,
     Environment,
     FinishReason,
+    GateReport,
     Play,
     Program,
     ProgramKind,
+    Refusal,
     Role,
     Sampling,
     Segment,
@@ -35,6 +38,19 @@ from spade_agentic.hooks.records import (
     StopReason,
     Trajectory,
 )
+from spade_agentic.rollout.runner import RolloutRunner
+from spade_agentic.rollout.scheduler import Admission
+from spade_agentic.runs.codec import pack, unpack
+from spade_agentic.selfplay.batch import BatchMaker
+from spade_agentic.selfplay.delay import DelayBuffer
+from spade_agentic.selfplay.histories import IntervalHistories
+from spade_agentic.selfplay.loop import SelfPlay, StepRecord
+from spade_agentic.selfplay.pool import Pool
+from spade_agentic.selfplay.rounds import RoundMaker
+from spade_agentic.selfplay.state import LoopState
+from spade_agentic_plugins.rewards import HintRegret, HintRegretOptions
+from spade_agentic_plugins.round_robin import RoundRobin, RoundRobinOptions
+from spade_agentic_plugins.sqlite_memory import MemoryOptions, SqliteMemory
 
 SPECIALS = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>",
@@ -313,3 +329,181 @@ class TimeoutSandbox(InProcessSandbox):
 
         loaded.play = slow  # type: ignore[method-assign]
         return loaded
+
+
+# --- the designer's side -------------------------------------------------------------------------------------------------
+
+
+class DoorDesigner:
+    """The policy writes ``door <level>``; ``door <level> crash`` makes a program that breaks. Anything else is refused."""
+
+    async def design(self, request: Any, policy: Any) -> Draft:
+        seen = " ".join(entry.source for entry in request.seeds)
+        text, _ = await policy.say([{"role": "user", "content": f"Design for {request.skill.value}. Seeds: {seen}"}])
+        draft = Draft(
+            request.draft_id, request.skill, request.round_index, request.slot, request.attempt,
+            trajectory=policy.trajectory, text=text,
+        )
+        found = re.fullmatch(r"door (\d+)( crash)?", text)
+        if found is None:
+            draft.refusal = Refusal("parse", "no_door", text[:40])
+        else:
+            draft.program = door(int(found[1]), skill=request.skill, crash=bool(found[2]))
+        return draft
+
+
+class OriginHints:
+    async def write(self, program: Program, policy: Any, *, seed: int) -> str | None:
+        return program.origin.get("hint")
+
+
+class CallingHints:
+    """A hint writer that asks the policy, so that its tokens could end up somewhere they must not."""
+
+    async def write(self, program: Program, policy: Any, *, seed: int) -> str | None:
+        text, _ = await policy.say([{"role": "user", "content": f"Hint for level {program.origin['level']}"}])
+        return text
+
+
+async def door_gates(program: Program, known: Callable[[str], bool]) -> GateReport:
+    """Refuses duplicates; admits everything else with four turns."""
+    refusal = Refusal("duplicate", "duplicate") if known(program.canonical_hash) else None
+    return GateReport(refusal, max_turns=4)
+
+
+@dataclass
+class ToyLearner:
+    """One number: how likely a plain door is opened. Moves by the agent's advantages and by nothing else."""
+
+    weight: float = 0.0
+    lr: float = 0.5
+    batches: list[list[TrainSequence]] = field(default_factory=list)
+    closed: int = 0
+
+    def step(self, batch: Sequence[TrainSequence]) -> dict[str, float]:
+        self.batches.append(list(batch))
+        metrics: dict[str, float] = {}
+        for role in Role:
+            mine = [s for s in batch if s.role is role]
+            metrics[f"{role.value}/tokens"] = float(sum(sum(s.mask) for s in mine))
+            if mine:
+                metrics[f"{role.value}/ratio_mean"] = 1.0
+                metrics[f"{role.value}/signal"] = sum(abs(s.advantage * s.weight) * sum(s.mask) for s in mine)
+        gains = [s.advantage * sum(s.mask) for s in batch if s.role is Role.AGENT]
+        self.weight += self.lr * sum(max(0.0, g) for g in gains) / max(1, len(gains)) / 100.0
+        return metrics
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "toy.json").write_text(json.dumps({"weight": self.weight}))
+
+    def save_weights(self, folder: Path) -> None:
+        self.save(folder)
+
+    def load(self, folder: Path) -> None:
+        self.weight = json.loads((folder / "toy.json").read_text())["weight"]
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class NoWatch:
+    """Sees plays and counts them."""
+
+    def __init__(self) -> None:
+        self.expected, self.started, self.turns, self.finished = [], [], [], []
+
+    def plays_expected(self, count: int) -> None:
+        self.expected.append(count)
+
+    def play_started(self, play_id: str, env_id: str, arm: Arm) -> None:
+        self.started.append(play_id)
+
+    def play_progressed(self, play_id: str) -> None:
+        self.turns.append(play_id)
+
+    def play_finished(self, play: Play) -> None:
+        self.finished.append(play.play_id)
+
+
+def game_policy(
+    design: Callable[[random.Random, str], str], skill_of: Callable[[int], float], *, hinted: float = 1.0
+) -> Policy:
+    """Both roles: drafts by ``design(rng, request_id)``, plays by :func:`door_policy`."""
+    play = door_policy(skill_of, hinted=hinted)
+
+    def policy(prompt: str, rng: random.Random, request_id: str) -> str:
+        if "Design for" in prompt:
+            return design(rng, request_id)
+        if "Hint for level" in prompt:
+            return "Say the key."
+        return play(prompt, rng, request_id)
+
+    return policy
+
+
+def any_door(rng: random.Random, request_id: str) -> str:
+    return f"door {rng.randrange(100000)}"
+
+
+@dataclass
+class Game:
+    """A :class:`SelfPlay` of toys, and what it did."""
+
+    loop: SelfPlay
+    engine: ScriptedEngine
+    sandbox: InProcessSandbox
+    learner: ToyLearner
+    commits: list[tuple[StepRecord, dict[str, Any]]]
+    hooks: list[tuple[str, dict[str, Any]]]
+    watch: NoWatch
+
+    def hook(self, name: str) -> list[dict[str, Any]]:
+        return [arguments for hook, arguments in self.hooks if hook == name]
+
+
+def make_game(
+    rendering: Any, policy: Policy, *, reward: Any = None, designer: Any = None, hint_writer: Any = None, gates: Any = door_gates,
+    steps: int = 6, environments: int = 3, regenerate_every: int = 2, attempts: int = 3, seeds: int = 2, repeats: int = 2,
+    delay: int | None = None, hinted_every_step: bool = False, deterministic: bool = True, slots: int = 64,
+    min_pairs: int = 1, memory: Any = None, run_seed: int = 0, refused_advantage: float = -1.0, agent_group: Any = "instance",
+    delay_of: Callable[[str], int] = lambda request_id: 0, sandbox: InProcessSandbox | None = None,
+    reserved: Callable[[Program], str | None] = lambda program: None,
+) -> Game:
+    """The loop over toys. Commits are kept as JSON text, so that a state that JSON would change cannot hide."""
+    engine = ScriptedEngine(rendering.tokenizer, policy, delay=delay_of)
+    sandbox = sandbox or InProcessSandbox()
+    learner, commits, hooks, watch = ToyLearner(), [], [], NoWatch()
+    runner = RolloutRunner(
+        engine=engine, rendering=rendering, sandbox=sandbox, run_seed=run_seed, context_tokens=8192, slots=slots,
+        deterministic=deterministic,
+    )
+    sampling = Sampling(max_tokens=512)
+
+    async def publish(version: int) -> None:
+        engine.version = version
+
+    async def after(version: int) -> None:
+        return None
+
+    loop = SelfPlay(
+        runner=runner,
+        rounds=RoundMaker(
+            runner=runner, designer=designer or DoorDesigner(), hint_writer=hint_writer or OriginHints(),
+            curriculum=RoundRobin(RoundRobinOptions()), memory=memory or SqliteMemory(MemoryOptions()), gates=gates,
+            slots=environments, attempts=attempts, designer_sampling=sampling, hint_sampling=sampling,
+        ),
+        reward=reward or HintRegret(HintRegretOptions()), learner=learner,
+        batches=BatchMaker(
+            agent_sampling=sampling, designer_sampling=sampling, agent_group=agent_group,
+            refused_advantage=refused_advantage, weight_cap=50.0, interval=regenerate_every,
+        ),
+        pool=Pool(environments), histories=IntervalHistories(min_pairs=min_pairs, version_gap=0),
+        delay=DelayBuffer(regenerate_every if delay is None else delay),
+        admission=Admission(batch=environments * seeds * repeats), state=LoopState(),
+        commit=lambda record, state: commits.append((record, unpack(pack(dict(state))))), publish=publish,
+        notify=lambda hook, **arguments: hooks.append((hook, arguments)), watch=watch, reserved=reserved, steps=steps,
+        regenerate_every=regenerate_every, seeds=seeds, repeats=repeats, hinted_every_step=hinted_every_step,
+        agent_sampling=sampling, after_step=after,
+    )
+    return Game(loop, engine, sandbox, learner, commits, hooks, watch)

@@ -119,7 +119,7 @@ async def test_the_plain_arm_never_sees_the_hint(rendering):
 
 
 async def test_an_empty_hint_makes_the_arms_the_same_token_for_token(rendering):
-    runner, engine = make_runner(rendering, door_policy(lambda level: 0.5))
+    runner, _ = make_runner(rendering, door_policy(lambda level: 0.5))
     units = [pair_requests(in_pool(door(), hint=""), seed, r, arms=list(Arm), label="t") for seed in range(4) for r in range(2)]
     for plain, hinted in await runner.play("b", units, Sampling(max_tokens=512)):
         assert plain.trajectory == hinted.trajectory

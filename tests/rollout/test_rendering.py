@@ -7,7 +7,7 @@ from spade_agentic.rollout.rendering import build_rendering
 
 
 def test_an_unknown_renderer_is_refused_with_the_known_ones(tokenizer_dir):
-    with pytest.raises(ConfigError, match="choose one of .*qwen3"):
+    with pytest.raises(ConfigError, match=r"choose one of .*qwen3"):
         build_rendering(tokenizer_dir, {"name": "qwenn"})
 
 
