@@ -101,8 +101,7 @@ def _print_program(shown: dict[str, Any]) -> None:
     _print_tools(shown.get("tools") or [])
     say(f"seed {shown['seed']}: {shown['first_observation']}")
     for index, part in enumerate(shown.get("solution") or []):
-        calls = part if isinstance(part, list) else [part]
-        say(f"  solution {index + 1}: " + "; ".join(_call_text(item) for item in calls))
+        say(f"  solution {index + 1}: " + "; ".join(_call_text(item) for item in part))
 
 
 def _print_sim(name: str, description: dict[str, Any]) -> None:
@@ -193,10 +192,8 @@ async def _reference(instance: SandboxPlay) -> list[dict[str, Any]]:
     """The reference solution as actions, with the answer that ends the play."""
     found: list[dict[str, Any]] = []
     for part in (await instance.probe()).get("solution", []):
-        if isinstance(part, str):
-            found.append({"type": "text", "text": part})
-        else:
-            found += [{"type": "call", **call} for call in part]
+        # A program without tools is solved by texts.
+        found += [{"type": "text", "text": item} if isinstance(item, str) else {"type": "call", **item} for item in part]
     if not found or found[-1]["type"] == "call":
         found.append({"type": "text", "text": "done"})
     return found

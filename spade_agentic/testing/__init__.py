@@ -18,75 +18,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .contracts import (
         ContractViolation as ContractViolation,
-    )
-    from .contracts import (
         check_curriculum as check_curriculum,
-    )
-    from .contracts import (
         check_designer as check_designer,
-    )
-    from .contracts import (
         check_engine as check_engine,
-    )
-    from .contracts import (
         check_evaluator as check_evaluator,
-    )
-    from .contracts import (
         check_hint_writer as check_hint_writer,
-    )
-    from .contracts import (
         check_learner as check_learner,
-    )
-    from .contracts import (
         check_memory as check_memory,
-    )
-    from .contracts import (
         check_reward as check_reward,
-    )
-    from .contracts import (
         check_sandbox as check_sandbox,
-    )
-    from .contracts import (
         check_tool_sim as check_tool_sim,
-    )
-    from .contracts import (
         check_tracker as check_tracker,
     )
     from .models import tiny_model as tiny_model
-    from .policy import Scripted as Scripted
-    from .policy import ScriptedPolicy as ScriptedPolicy
+    from .policy import Scripted as Scripted, ScriptedPolicy as ScriptedPolicy
     from .runner import ScriptedRunner as ScriptedRunner
     from .samples import (
         sample_completion as sample_completion,
-    )
-    from .samples import (
         sample_draft as sample_draft,
-    )
-    from .samples import (
         sample_entry as sample_entry,
-    )
-    from .samples import (
         sample_environment as sample_environment,
-    )
-    from .samples import (
         sample_history as sample_history,
-    )
-    from .samples import (
         sample_play as sample_play,
-    )
-    from .samples import (
         sample_program as sample_program,
-    )
-    from .samples import (
         sample_request as sample_request,
-    )
-    from .samples import (
         sample_reward_input as sample_reward_input,
-    )
-    from .samples import (
         sample_sequences as sample_sequences,
-    )
-    from .samples import (
         sample_text_program as sample_text_program,
     )
     from .sandbox import InProcessSandbox as InProcessSandbox

@@ -20,6 +20,7 @@ def tiny_model(folder: Path, *, seed: int = 0, hidden: int = 64, layers: int = 2
     ready for the embedded engine, for the torch learner and for the ``qwen3`` renderer.
     """
     import torch
+    from safetensors.torch import save_file
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     ids = tiny_tokenizer(folder)
@@ -31,14 +32,17 @@ def tiny_model(folder: Path, *, seed: int = 0, hidden: int = 64, layers: int = 2
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(config)
-    model.save_pretrained(folder)
+    config.architectures = ["Qwen3ForCausalLM"]
+    config.save_pretrained(folder)
+    # Not model.save_pretrained, which draws a progress bar. The output layer is the embedding, so it is not stored.
+    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 
 def tiny_tokenizer(folder: Path) -> dict[str, int]:
     """Write a byte-level tokenizer with spade-tiny's special tokens and chat template; returns the special tokens' ids."""
-    from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers, trainers
-    from tokenizers import models as tokenizer_models
+    from tokenizers import AddedToken, Tokenizer, decoders, models as tokenizer_models, pre_tokenizers, trainers
 
     from spade_agentic.bootstrap.tokenizer import CHAT_TEMPLATE, SPECIAL_TOKENS
 

@@ -85,7 +85,7 @@ class InProcessPlay:
         try:
             if isinstance(self._environment, ToolEnv):
                 return self._environment.probe()
-            return {"solution": list(self._environment.solution())}
+            return {"criteria": [], "solution": [list(self._environment.solution())], "instructions": [], "current": 0}
         except Exception as error:
             raise _crash(error) from error
 
