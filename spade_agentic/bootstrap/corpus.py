@@ -1,28 +1,32 @@
 """What the warm start reads: demonstrated plays and blueprints, as the very tokens that a run would see.
 
-Chains come from training seeds only, and reserved chains are never drawn, so nothing of the held-out evaluation is in here.
+Instances have training seeds and reserved chains are never drawn, so that nothing of the held-out evaluation is in here.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from spade_agentic_plugins.blueprint import prompt_messages, random_blueprint
-from spade_agentic_sims.kit import HELD_OUT_SEED, Chain, Mods, chain_hint, draw_chain, get_domain
+from spade_agentic_plugins.blueprint import offer_for, prompt_messages, random_blueprint
+from spade_agentic_sims.demonstrate import Demonstration
+from spade_agentic_sims.kit import HELD_OUT_SEED, Chain, Mods, SimEnv, chain_hint, draw_chain, get_domain
 
 from spade_agentic.envs.contract import ToolCall
+from spade_agentic.hooks.kinds import DesignRequest, MemoryEntry
 from spade_agentic.hooks.records import Skill
 from spade_agentic.rollout.episode import with_hint
 from spade_agentic.rollout.rendering import Rendering
 
-from .demonstrator import RIGHT, Demonstration, demonstrate
+from .demonstrator import play
 from .warmstart import Sample
 
-__all__ = ["Mixture", "action_text", "draw_demonstration", "samples", "texts"]
+__all__ = ["DOMAINS", "Demonstrated", "Mixture", "action_text", "draw_play", "draw_world", "samples", "texts"]
 
+DOMAINS = ("banking", "support")
 END_OF_TURN = "<|im_end|>"
 
 
@@ -30,15 +34,31 @@ END_OF_TURN = "<|im_end|>"
 class Mixture:
     """Shares of the warm start. What is neither hinted nor a blueprint is a plain play."""
 
-    domains: tuple[str, ...] = ("banking", "support")
+    domains: tuple[str, ...] = DOMAINS
     hinted: float = 0.35
-    blueprints: float = 0.12
+    blueprints: float = 0.1
     lengths: tuple[float, float, float] = (0.5, 0.4, 0.1)
     """Shares of chains of one, two and three goals."""
     hidden: float = 0.4
     """Share of worlds that give names instead of ids."""
     faults: float = 0.3
     """Share of worlds in which one tool fails at first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrated:
+    """A demonstrated play with all that the agent was shown around it."""
+
+    env: SimEnv
+    hint: str | None
+    play: Demonstration
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        return [
+            {"role": "system", "content": self.env.system},
+            {"role": "user", "content": with_hint(self.play.first, self.hint)},
+        ]
 
 
 def action_text(action: ToolCall | str) -> str:
@@ -49,15 +69,8 @@ def action_text(action: ToolCall | str) -> str:
     return f"<tool_call>\n{body}\n</tool_call>"
 
 
-def draw_demonstration(rng: random.Random, mixture: Mixture, *, hinted: bool | None = None) -> Demonstration:
-    """One play of a drawn, never reserved chain."""
-    chain = _draw_chain(rng, mixture)
-    hinted = rng.random() < mixture.hinted if hinted is None else hinted
-    hint = chain_hint(chain.domain, chain.goals, chain.mods) if hinted else None
-    return demonstrate(chain, rng.randrange(HELD_OUT_SEED), rng, hint=hint, right=RIGHT)
-
-
-def _draw_chain(rng: random.Random, mixture: Mixture) -> Chain:
+def draw_world(rng: random.Random, mixture: Mixture) -> Chain:
+    """A chain that is never reserved, with modifiers."""
     domain = rng.choice(mixture.domains)
     length = rng.choices((1, 2, 3), mixture.lengths)[0]
     chain = draw_chain(rng, domain, length)
@@ -65,8 +78,16 @@ def _draw_chain(rng: random.Random, mixture: Mixture) -> Chain:
     if rng.random() < mixture.faults:
         kinds = get_domain(domain).goal_kinds
         fault = rng.choice(sorted({tool for goal in chain.goals for tool in kinds[goal].tools}))
-    mods = Mods(hide_id=rng.random() < mixture.hidden, fault=fault, distract=rng.randrange(3))
+    mods = Mods(hide_id=rng.random() < mixture.hidden, fault=fault, distract=rng.randrange(4))
     return Chain(domain, chain.goals, mods)
+
+
+def draw_play(rng: random.Random, mixture: Mixture) -> Demonstrated:
+    """One demonstrated play of a drawn world."""
+    chain = draw_world(rng, mixture)
+    hinted = rng.random() < mixture.hinted
+    hint = chain_hint(chain.domain, chain.goals, chain.mods) if hinted else None
+    return Demonstrated(chain.env(), hint, play(chain, rng.randrange(HELD_OUT_SEED), rng, hinted=hinted))
 
 
 def samples(seed: int, rendering: Rendering, mixture: Mixture) -> Iterator[Sample]:
@@ -74,43 +95,62 @@ def samples(seed: int, rendering: Rendering, mixture: Mixture) -> Iterator[Sampl
     rng = random.Random(seed)
     while True:
         if rng.random() < mixture.blueprints:
-            yield _blueprint_sample(rendering, rng)
+            messages, blueprint = draw_design(rng, mixture)
+            yield _sample(rendering, messages, None, [(blueprint, "")])
         else:
-            yield _play_sample(rendering, draw_demonstration(rng, mixture))
+            shown = draw_play(rng, mixture)
+            exchanges = [(action_text(e.action), e.observation) for e in shown.play.exchanges]
+            yield _sample(rendering, shown.messages, shown.env.tools(), exchanges)
 
 
 def texts(seed: int, mixture: Mixture, count: int) -> Iterator[str]:
     """The texts that the tokenizer is trained on, in the shares in which a run will read them."""
     rng = random.Random(seed)
     for _ in range(count):
-        play = draw_demonstration(rng, mixture)
-        yield play.system
-        yield from (json.dumps(tool, ensure_ascii=False) for tool in play.tools)
-        yield with_hint(play.first_observation, play.hint)
-        for exchange in play.exchanges:
+        shown = draw_play(rng, mixture)
+        yield from (message["content"] for message in shown.messages)
+        yield from (json.dumps(tool, ensure_ascii=False) for tool in shown.env.tools())
+        for exchange in shown.play.exchanges:
             yield action_text(exchange.action)
             yield exchange.observation
-        if rng.random() < mixture.blueprints * 2:
-            request, blueprint = _draw_blueprint(rng)
-            yield from (str(message["content"]) for message in prompt_messages(request))
+        if rng.random() < 2 * mixture.blueprints:
+            messages, blueprint = draw_design(rng, mixture)
+            yield from (message["content"] for message in messages)
             yield blueprint
 
 
-def _play_sample(rendering: Rendering, play: Demonstration) -> Sample:
-    tools = list(play.tools)
-    messages: list[dict[str, object]] = [
-        {"role": "system", "content": play.system},
-        {"role": "user", "content": with_hint(play.first_observation, play.hint)},
-    ]
+def draw_design(rng: random.Random, mixture: Mixture) -> tuple[list[dict[str, str]], str]:
+    """A design request as a run would make it, with some memory, and a blueprint that answers it."""
+    skill = rng.choice(list(Skill))
+    remembered = [_remembered(rng, mixture, skill) for _ in range(rng.randrange(4))]
+    request = DesignRequest(
+        draft_id="draft", skill=skill, round_index=0, slot=0, attempt=0, seed=rng.getrandbits(32), seeds=tuple(remembered)
+    )
+    offer = offer_for(request, mixture.domains)
+    blueprint = random_blueprint(rng, skill, domain=offer.domain, goals=offer.goals)
+    return prompt_messages(request, mixture.domains), blueprint
+
+
+def _remembered(rng: random.Random, mixture: Mixture, skill: Skill) -> MemoryEntry:
+    source = random_blueprint(rng, skill, domain=rng.choice(mixture.domains))
+    rate = None if rng.random() < 0.2 else rng.random()
+    return MemoryEntry("draft", skill, source, rate, None, rate is not None, 0)
+
+
+def _sample(
+    rendering: Rendering, messages: Sequence[Mapping[str, Any]], tools: list[dict[str, Any]] | None,
+    exchanges: Sequence[tuple[str, str]],
+) -> Sample:
+    """Tokens as a session would make them; the mask is true on what the demonstrator said, the end of turn included."""
     ids = rendering.prompt(messages, tools)
     mask = [False] * len(ids)
-    for index, exchange in enumerate(play.exchanges):
-        said = rendering.tokenizer.encode(action_text(exchange.action) + END_OF_TURN, add_special_tokens=False)
+    for index, (said, answer) in enumerate(exchanges):
+        spoken = rendering.tokenizer.encode(said + END_OF_TURN, add_special_tokens=False)
         prompt = list(ids)
-        ids += said
-        mask += [True] * len(said)
-        if index + 1 < len(play.exchanges):
-            new = rendering.extension(prompt, said, [{"role": "tool", "content": exchange.observation}], tools)
+        ids += spoken
+        mask += [True] * len(spoken)
+        if index + 1 < len(exchanges):
+            new = rendering.extension(prompt, spoken, [{"role": "tool", "content": answer}], tools)
             assert new is not None, "the renderer cannot extend a demonstrated play"
             ids += new
             mask += [False] * len(new)

@@ -1,12 +1,14 @@
 """The tokenizer of ``spade-tiny``: a byte-level BPE with Qwen3's special tokens and chat template.
 
-Two choices make copying easy for a model of a million parameters. Digits are never merged, so that an identifier is
-copied character by character; and words never merge with the punctuation or space before them, so that a name has the
-same tokens in an instruction, in a tool's answer and inside a JSON string.
+Two choices make copying easy for a model of a million parameters. Every number below 1000 is one token, so that an
+identifier is copied in one step; and words never merge with the punctuation or space before them, so that a name has the
+same tokens in an instruction, in a tool's answer and inside a JSON string. Phrases that every conversation repeats
+(:data:`BOILERPLATE`) are one token each, which shortens prompts.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,7 +24,32 @@ SPECIAL_TOKENS: tuple[str, ...] = (
 _SPECIAL_FLAG = frozenset({"<|endoftext|>", "<|im_start|>", "<|im_end|>"})
 """Qwen3 marks only these as special; the tags stay visible when a completion is decoded."""
 
-_PIECES = r"\d|[A-Za-z_]+|\n|[^A-Za-z0-9_\n]+"
+_PIECES = r"\d{1,3}|[A-Za-z_]+|\n|[^A-Za-z0-9_\n]+"
+
+_TOOLS_HEAD = (
+    "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with function "
+    "signatures within <tools></tools> XML tags:\n<tools>\n"
+)
+_TOOLS_TAIL = (
+    "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+    "<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>"
+)
+BOILERPLATE: tuple[str, ...] = (
+    _TOOLS_HEAD,
+    _TOOLS_TAIL,
+    '{"type": "function", "function": {"name": "',
+    '", "description": "',
+    '", "parameters": {"properties": {"',
+    '": {"type": "string"}',
+    '": {"type": "integer"}',
+    '}, "required": ["',
+    '"], "type": "object"}}}',
+    '", "parameters": {"properties": {}, "type": "object"}}}',
+    '{"name": "',
+    '", "arguments": {"',
+    '", "arguments": {}}',
+)
+"""What the chat template and the JSON of schemas and calls repeat word for word."""
 
 # Qwen3's layout of roles, tools and tool answers, for models that do not think. It renders exactly what the Qwen3
 # renderer extends turn by turn, so that a served conversation has the very tokens of training.
@@ -59,6 +86,11 @@ CHAT_TEMPLATE = """\
 """
 
 
+ROLES = ("system", "user", "assistant")
+SURE_WEIGHT = 10_000
+"""How often every number and role counts as seen: enough for each to be merged before any other word is."""
+
+
 def train_tokenizer(texts: Iterable[str], folder: Path, *, vocab_size: int) -> None:
     """Train on ``texts`` and write ``tokenizer.json``, ``tokenizer_config.json`` and ``chat_template.jinja`` to ``folder``.
 
@@ -79,7 +111,9 @@ def train_tokenizer(texts: Iterable[str], folder: Path, *, vocab_size: int) -> N
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    sure = (text for text in (*ROLES, *(str(number) for number in range(1000))) for _ in range(SURE_WEIGHT))
+    tokenizer.train_from_iterator(itertools.chain(texts, sure), trainer)
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in BOILERPLATE])
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {

@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from spade_agentic import ToolCall, ToolError, tool
+from spade_agentic import ToolError, tool
 
-from ..kit import Alternative, SimEnv, Step, call, register_domain
-from ..pools import FIRST_NAMES, LAST_NAMES, SHOPS
+from ..kit import register_domain
+from ..people import PeopleEnv
+from ..pools import SHOPS
 
 __all__ = ["ACCOUNT_KINDS", "CARD_KINDS", "Banking"]
 
 ACCOUNT_KINDS = ("checking", "savings")
 CARD_KINDS = ("debit", "credit")
-NAMESAKES = (3, 3, 2, 2, 2)
-"""Customers per last name."""
 
 
 @register_domain
-class Banking(SimEnv):
+class Banking(PeopleEnv):
     """Twelve customers; each has two accounts, two cards and three payments."""
 
     domain: ClassVar[str] = "banking"
     system: ClassVar[str] = "You work at a bank. Do what is asked, then answer done."
     mend_tool: ClassVar[str] = "renew_session"
-    look_up_tool: ClassVar[str] = "find_customer"
-    look_up_hint: ClassVar[str] = "find_customer by last name; take the hit with the right first name."
 
     def seed_records(self, rng: random.Random) -> dict[str, Any]:
-        state: dict[str, Any] = {"customers": {}, "accounts": {}, "cards": {}, "payments": {}, "answers": {}}
-        for last, count in zip(rng.sample(LAST_NAMES, len(NAMESAKES)), NAMESAKES, strict=True):
-            for first in rng.sample(FIRST_NAMES, count):
-                customer = self.new_id("C")
-                state["customers"][customer] = {"name": f"{first} {last}"}
-                self._add_belongings(rng, state, customer)
-        return state
+        return self.seed_people(rng, "accounts", "cards", "payments")
 
-    def _add_belongings(self, rng: random.Random, state: dict[str, Any], customer: str) -> None:
+    def add_belongings(self, rng: random.Random, state: dict[str, Any], customer: str) -> None:
         balances = rng.sample(range(100, 400), 2)
         for kind, balance in zip(rng.sample(ACCOUNT_KINDS, 2), balances, strict=True):
             state["accounts"][self.new_id("A")] = {"customer": customer, "kind": kind, "balance": balance, "open": True}
@@ -49,20 +39,6 @@ class Banking(SimEnv):
             state["payments"][self.new_id("P")] = payment
 
     # -- reading
-
-    def owned(self, table: str, customer: str) -> dict[str, dict[str, Any]]:
-        """The records of one customer, by id, in a fixed order."""
-        return {key: item for key, item in self.state[table].items() if item["customer"] == customer}
-
-    def owned_by_kind(self, table: str, customer: str) -> dict[str, str]:
-        """Ids of one customer's accounts or cards by their kind."""
-        return {item["kind"]: key for key, item in self.owned(table, customer).items()}
-
-    @tool
-    def find_customer(self, last_name: str) -> list[dict[str, Any]]:
-        """Search customers by last name."""
-        hits = [(key, item["name"]) for key, item in self.state["customers"].items() if item["name"].split()[-1] == last_name]
-        return [{"id": key, "name": name} for key, name in hits[:3]]
 
     @tool
     def list_accounts(self, customer: str) -> list[dict[str, Any]]:
@@ -116,7 +92,7 @@ class Banking(SimEnv):
         self.record("customers", customer)
         if first["customer"] == customer:
             raise ToolError("needs another customer")
-        return self._transfer(first, self.record("accounts", self.owned_by_kind("accounts", customer)["checking"]), amount)
+        return self._transfer(first, self.record("accounts", self.owned_by("accounts", customer)["checking"]), amount)
 
     @tool
     def close_account(self, account: str) -> str:
@@ -183,7 +159,7 @@ class Banking(SimEnv):
         found["limit"] = limit
         return "ok"
 
-    # -- payments and answers
+    # -- payments
 
     def _settle(self, payment: str, status: str) -> str:
         found = self.record("payments", payment)
@@ -203,42 +179,6 @@ class Banking(SimEnv):
         return self._settle(payment, "disputed")
 
     @tool
-    def log_answer(self, customer: str, value: int) -> str:
-        """Record the number that was asked for."""
-        self.record("customers", customer)
-        self.state["answers"][customer] = value
-        return "ok"
-
-    @tool
     def renew_session(self) -> str:
         """Renew an expired session."""
         return "ok"
-
-    # -- for goals
-
-    def customer_text(self, customer: str) -> str:
-        """How an instruction names a customer: by id, or by name where ids are hidden."""
-        return str(self.state["customers"][customer]["name"]) if self.mods.hide_id else f"customer {customer}"
-
-    def for_customer(
-        self, customer: str, reader: Literal["list_accounts", "list_cards", "list_payments"],
-        plan: Callable[[str], Sequence[Step]],
-    ) -> list[Step]:
-        """Find the customer if need be, read their records, then do ``plan(customer)``.
-
-        Acting on a namesake is the alternative: an agent that reads the wrong customer's records goes on with them.
-        """
-        rest = list(plan(customer))
-        if not self.mods.hide_id:
-            return [Step(call(reader, customer=customer)), *rest]
-        first, last = self.state["customers"][customer]["name"].split()
-        hits = [item["id"] for item in self.find_customer(last)]
-        wrong = tuple(
-            Alternative(call(reader, customer=other), tuple(plan(other))) for other in hits if other != customer
-        )
-        careless: ToolCall = call(reader, customer=f"{first} {last}")
-        return [
-            Step(call("find_customer", last_name=last), "look_up_first", (Alternative(careless, "again"),)),
-            Step(call(reader, customer=customer), "pick_among_hits", wrong),
-            *rest,
-        ]

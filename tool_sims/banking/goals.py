@@ -13,10 +13,6 @@ from .env import ACCOUNT_KINDS, CARD_KINDS, Banking
 _ALTERNATIVE_DONE = Alternative(ANSWER)
 
 
-def _subject(env: Banking, rng: random.Random) -> str:
-    return env.claim(rng, list(env.state["customers"]))
-
-
 def _wrong(*calls: ToolCall) -> tuple[Alternative, ...]:
     return tuple(Alternative(item) for item in calls)
 
@@ -39,16 +35,16 @@ def _balances(env: Banking, **expected: int) -> bool:
     ),
 )
 def move_own(env: Banking, rng: random.Random) -> Drawn:
-    customer = _subject(env, rng)
+    customer = env.claim_customer(rng)
     source, target = rng.sample(ACCOUNT_KINDS, 2)
     amount = rng.randint(11, 99)
 
     def plan(who: str) -> list[Step]:
-        ids = env.owned_by_kind("accounts", who)
+        ids = env.owned_by("accounts", who)
         right = call("move_money", source=ids[source], target=ids[target], amount=amount)
         return [Step(right, "argument_role", _wrong(call("move_money", source=ids[target], target=ids[source], amount=amount)))]
 
-    ids = env.owned_by_kind("accounts", customer)
+    ids = env.owned_by("accounts", customer)
     after = {key: env.state["accounts"][key]["balance"] + sign * amount for key, sign in ((ids[source], -1), (ids[target], 1))}
     slots = {"who": env.customer_text(customer), "source": source, "target": target, "amount": amount}
     return Drawn(slots, lambda: _balances(env, **after), env.for_customer(customer, "list_accounts", plan))
@@ -66,19 +62,19 @@ def move_own(env: Banking, rng: random.Random) -> Drawn:
     ),
 )
 def pay_person(env: Banking, rng: random.Random) -> Drawn:
-    customer, payee = _subject(env, rng), _subject(env, rng)
+    customer, payee = env.claim_customer(rng), env.claim_customer(rng)
     source, other = rng.sample(ACCOUNT_KINDS, 2)
     amount = rng.randint(11, 99)
 
     def plan(who: str) -> list[Step]:
-        ids = env.owned_by_kind("accounts", who)
+        ids = env.owned_by("accounts", who)
         wrong = (
             call("pay_customer", source=ids[other], customer=payee, amount=amount),
             call("move_money", source=ids[source], target=ids[other], amount=amount),
         )
         return [Step(call("pay_customer", source=ids[source], customer=payee, amount=amount), "account_kind", _wrong(*wrong))]
 
-    paying = env.owned_by_kind("accounts", customer)[source]
+    paying = env.owned_by("accounts", customer)[source]
     after = {paying: env.state["accounts"][paying]["balance"] - amount}
     slots = {"who": env.customer_text(customer), "payee": payee, "source": source, "amount": amount}
     return Drawn(slots, lambda: _balances(env, **after), env.for_customer(customer, "list_accounts", plan))
@@ -96,14 +92,14 @@ def pay_person(env: Banking, rng: random.Random) -> Drawn:
     ),
 )
 def top_up_pay(env: Banking, rng: random.Random) -> Drawn:
-    customer, payee = _subject(env, rng), _subject(env, rng)
+    customer, payee = env.claim_customer(rng), env.claim_customer(rng)
     source, other = rng.sample(ACCOUNT_KINDS, 2)
     short = rng.randint(11, 79)
-    ids = env.owned_by_kind("accounts", customer)
+    ids = env.owned_by("accounts", customer)
     amount = env.state["accounts"][ids[source]]["balance"] + short
 
     def plan(who: str) -> list[Step]:
-        own = env.owned_by_kind("accounts", who)
+        own = env.owned_by("accounts", who)
         pay = call("pay_customer", source=own[source], customer=payee, amount=amount)
         if who != customer:
             return [Step(pay)]
@@ -135,11 +131,11 @@ def top_up_pay(env: Banking, rng: random.Random) -> Drawn:
     ),
 )
 def sweep(env: Banking, rng: random.Random) -> Drawn:
-    customer = _subject(env, rng)
+    customer = env.claim_customer(rng)
     source, target = rng.sample(ACCOUNT_KINDS, 2)
 
     def plan(who: str) -> list[Step]:
-        own = env.owned_by_kind("accounts", who)
+        own = env.owned_by("accounts", who)
         first, second = (env.state["accounts"][own[kind]]["balance"] for kind in (source, target))
         wrong = (
             call("move_money", source=own[target], target=own[source], amount=second),
@@ -148,7 +144,7 @@ def sweep(env: Banking, rng: random.Random) -> Drawn:
         )
         return [Step(call("move_money", source=own[source], target=own[target], amount=first), "read_value", _wrong(*wrong))]
 
-    ids = env.owned_by_kind("accounts", customer)
+    ids = env.owned_by("accounts", customer)
     slots = {"who": env.customer_text(customer), "source": source, "target": target}
     return Drawn(slots, lambda: _balances(env, **{ids[source]: 0}), env.for_customer(customer, "list_accounts", plan))
 
@@ -165,14 +161,14 @@ def sweep(env: Banking, rng: random.Random) -> Drawn:
     ),
 )
 def close_account(env: Banking, rng: random.Random) -> Drawn:
-    customer = _subject(env, rng)
+    customer = env.claim_customer(rng)
     kind, other = rng.sample(ACCOUNT_KINDS, 2)
-    ids = env.owned_by_kind("accounts", customer)
+    ids = env.owned_by("accounts", customer)
     if rng.random() < 0.35:
         env.state["accounts"][ids[kind]]["balance"] = 0
 
     def plan(who: str) -> list[Step]:
-        own = env.owned_by_kind("accounts", who)
+        own = env.owned_by("accounts", who)
         balance, left = (env.state["accounts"][own[name]]["balance"] for name in (kind, other))
         close = call("close_account", account=own[kind])
         emptied = call("move_money", source=own[kind], target=own[other], amount=balance)
@@ -196,15 +192,15 @@ def close_account(env: Banking, rng: random.Random) -> Drawn:
 
 
 def _stop_card(env: Banking, rng: random.Random, right: str, wrong: str, status: str) -> Drawn:
-    customer = _subject(env, rng)
+    customer = env.claim_customer(rng)
     kind, other = rng.sample(CARD_KINDS, 2)
 
     def plan(who: str) -> list[Step]:
-        own = env.owned_by_kind("cards", who)
+        own = env.owned_by("cards", who)
         careless = (call(wrong, card=own[kind]), call(right, card=own[other]), call(wrong, card=own[other]))
         return [Step(call(right, card=own[kind]), "near_synonym", _wrong(*careless))]
 
-    card = env.owned_by_kind("cards", customer)[kind]
+    card = env.owned_by("cards", customer)[kind]
     slots = {"who": env.customer_text(customer), "kind": kind}
     done = lambda: env.state["cards"][card]["status"] == status  # noqa: E731
     return Drawn(slots, done, env.for_customer(customer, "list_cards", plan))
@@ -252,7 +248,7 @@ def cancel_card(env: Banking, rng: random.Random) -> Drawn:
     ),
 )
 def freeze_both(env: Banking, rng: random.Random) -> Drawn:
-    customer = _subject(env, rng)
+    customer = env.claim_customer(rng)
 
     def plan(who: str) -> list[Step]:
         first, second = env.owned("cards", who)
@@ -280,19 +276,19 @@ def freeze_both(env: Banking, rng: random.Random) -> Drawn:
     ),
 )
 def set_limit(env: Banking, rng: random.Random) -> Drawn:
-    customer = _subject(env, rng)
+    customer = env.claim_customer(rng)
     kind, other = rng.sample(CARD_KINDS, 2)
     limit = rng.randint(41, 90) * 10
 
     def plan(who: str) -> list[Step]:
-        own = env.owned_by_kind("cards", who)
+        own = env.owned_by("cards", who)
         right, wrong = (call("set_limit", card=own[name], limit=limit) for name in (kind, other))
         return [
             Step(call("verify_customer", customer=who), "precondition", (Alternative(right, "again"), Alternative(wrong, "again"))),
             Step(right, "account_kind", _wrong(wrong)),
         ]
 
-    card = env.owned_by_kind("cards", customer)[kind]
+    card = env.owned_by("cards", customer)[kind]
     slots = {"who": env.customer_text(customer), "kind": kind, "limit": limit}
     return Drawn(slots, lambda: env.state["cards"][card]["limit"] == limit, env.for_customer(customer, "list_cards", plan))
 
@@ -309,15 +305,15 @@ def set_limit(env: Banking, rng: random.Random) -> Drawn:
     ),
 )
 def revive_card(env: Banking, rng: random.Random) -> Drawn:
-    customer = _subject(env, rng)
+    customer = env.claim_customer(rng)
     kind, other = rng.sample(CARD_KINDS, 2)
-    ids = env.owned_by_kind("cards", customer)
+    ids = env.owned_by("cards", customer)
     states = {"frozen": ("unfreeze_card", "replace_card"), "cancelled": ("replace_card", "unfreeze_card")}
     status = rng.choice(sorted(states))
     env.state["cards"][ids[kind]]["status"] = status
 
     def plan(who: str) -> list[Step]:
-        own = env.owned_by_kind("cards", who)
+        own = env.owned_by("cards", who)
         right, wrong = states[status]
         return [Step(call(right, card=own[kind]), "branch", _wrong(call(wrong, card=own[kind]), call(right, card=own[other])))]
 
@@ -332,7 +328,7 @@ def revive_card(env: Banking, rng: random.Random) -> Drawn:
 
 
 def _settle(env: Banking, rng: random.Random, right: str, wrong: str, status: str) -> Drawn:
-    customer = _subject(env, rng)
+    customer = env.claim_customer(rng)
     chosen = rng.choice(list(env.owned("payments", customer)))
     shop = env.state["payments"][chosen]["shop"]
 
@@ -378,15 +374,15 @@ def dispute(env: Banking, rng: random.Random) -> Drawn:
 
 
 def _report(env: Banking, rng: random.Random, reader: Any, table: str, kinds: tuple[str, ...], field: str) -> Drawn:
-    customer = _subject(env, rng)
+    customer = env.claim_customer(rng)
     kind, other = rng.sample(kinds, 2)
 
     def plan(who: str) -> list[Step]:
-        own = env.owned_by_kind(table, who)
+        own = env.owned_by(table, who)
         right, wrong = (call("log_answer", customer=who, value=env.state[table][own[name]][field]) for name in (kind, other))
         return [Step(right, "right_field", (*_wrong(wrong), _ALTERNATIVE_DONE))]
 
-    value = env.state[table][env.owned_by_kind(table, customer)[kind]][field]
+    value = env.state[table][env.owned_by(table, customer)[kind]][field]
     slots = {"who": env.customer_text(customer), "kind": kind}
     done = lambda: env.state["answers"].get(customer) == value  # noqa: E731
     return Drawn(slots, done, env.for_customer(customer, reader, plan))

@@ -1,0 +1,91 @@
+"""What every domain with customers shares: names, a search that returns namesakes, and records that belong to someone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from spade_agentic import ToolCall, tool
+
+from .kit import Alternative, SimEnv, Step, call
+from .pools import FIRST_NAMES, LAST_NAMES
+
+__all__ = ["PeopleEnv"]
+
+NAMESAKES = (3, 3, 2, 2, 2)
+"""Customers per last name."""
+
+
+class PeopleEnv(SimEnv):
+    """Twelve customers, found by last name. A domain writes :meth:`add_belongings`; its tables hold ``customer`` fields."""
+
+    look_up_tool: ClassVar[str] = "find_customer"
+    look_up_hint: ClassVar[str] = "find_customer by last name; take the hit with the right first name."
+
+    def add_belongings(self, rng: random.Random, state: dict[str, Any], customer: str) -> None:
+        """Add the records of one customer to the tables of ``state``."""
+        raise NotImplementedError
+
+    def seed_people(self, rng: random.Random, *tables: str) -> dict[str, Any]:
+        """The customers and, in ``tables``, what belongs to them."""
+        state: dict[str, Any] = {"customers": {}, **{table: {} for table in tables}, "answers": {}}
+        for last, count in zip(rng.sample(LAST_NAMES, len(NAMESAKES)), NAMESAKES, strict=True):
+            for first in rng.sample(FIRST_NAMES, count):
+                customer = self.new_id("C")
+                state["customers"][customer] = {"name": f"{first} {last}"}
+                self.add_belongings(rng, state, customer)
+        return state
+
+    # -- reading
+
+    def owned(self, table: str, customer: str) -> dict[str, dict[str, Any]]:
+        """The records of one customer, by id, in a fixed order."""
+        return {key: item for key, item in self.state[table].items() if item["customer"] == customer}
+
+    def owned_by(self, table: str, customer: str, field: str = "kind") -> dict[str, str]:
+        """Ids of one customer's records by one of their fields."""
+        return {item[field]: key for key, item in self.owned(table, customer).items()}
+
+    @tool
+    def find_customer(self, last_name: str) -> list[dict[str, Any]]:
+        """Search customers by last name."""
+        hits = [(key, item["name"]) for key, item in self.state["customers"].items() if item["name"].split()[-1] == last_name]
+        return [{"id": key, "name": name} for key, name in hits[:3]]
+
+    @tool
+    def log_answer(self, customer: str, value: int) -> str:
+        """Record the number that was asked for."""
+        self.record("customers", customer)
+        self.state["answers"][customer] = value
+        return "ok"
+
+    # -- for goals
+
+    def claim_customer(self, rng: random.Random) -> str:
+        """A customer whom no other goal of this chain touches."""
+        return self.claim(rng, list(self.state["customers"]))
+
+    def customer_text(self, customer: str) -> str:
+        """How an instruction names a customer: by id, or by name where ids are hidden."""
+        return str(self.state["customers"][customer]["name"]) if self.mods.hide_id else f"customer {customer}"
+
+    def for_customer(self, customer: str, reader: str, plan: Callable[[str], Sequence[Step]]) -> list[Step]:
+        """Find the customer if need be, read their records with the tool ``reader``, then do ``plan(customer)``.
+
+        Acting on a namesake is the alternative: an agent that reads the wrong customer's records goes on with them.
+        """
+        rest = list(plan(customer))
+        if not self.mods.hide_id:
+            return [Step(call(reader, customer=customer)), *rest]
+        first, last = self.state["customers"][customer]["name"].split()
+        hits = [item["id"] for item in self.find_customer(last)]
+        wrong = tuple(
+            Alternative(call(reader, customer=other), tuple(plan(other))) for other in hits if other != customer
+        )
+        careless: ToolCall = call(reader, customer=f"{first} {last}")
+        return [
+            Step(call("find_customer", last_name=last), "look_up_first", (Alternative(careless, "again"),)),
+            Step(call(reader, customer=customer), "pick_among_hits", wrong),
+            *rest,
+        ]

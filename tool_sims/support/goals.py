@@ -1,0 +1,448 @@
+"""The support desk's kinds of goal."""
+
+from __future__ import annotations
+
+import random
+
+from spade_agentic import Skill, ToolCall
+
+from ..kit import ANSWER, Alternative, Drawn, Step, call
+from .env import DEVICE_KINDS, TEAMS, Support
+
+_ALTERNATIVE_DONE = Alternative(ANSWER)
+
+
+def _wrong(*calls: ToolCall) -> tuple[Alternative, ...]:
+    return tuple(Alternative(item) for item in calls)
+
+
+def _same(env: Support, who: str, customer: str, table: str, chosen: str) -> str:
+    """``chosen``, or the record that someone who looks at the wrong customer would take for it."""
+    return chosen if who == customer else next(iter(env.owned(table, who)))
+
+
+def _others(env: Support, who: str, table: str, target: str) -> list[str]:
+    return [key for key in env.owned(table, who) if key != target]
+
+
+# --- tickets -----------------------------------------------------------------------------------------------------------
+
+
+@Support.goal(
+    skills=(Skill.STATE_MODIFICATION,), tools=("list_tickets", "merge_tickets"), calls=2, vague=("target", "agreed"),
+    hint="list_tickets, then merge_tickets: source is the one that goes away, target the one that stays.",
+    phrasings=(
+        "Merge the {source} ticket of {who} into the {target} ticket.",
+        "For {who}, keep the {target} ticket and merge the {source} ticket into it.",
+        "{who} wants one ticket: {target} stays, {source} goes into it.",
+        "Let the {target} ticket of {who} take in the {source} ticket.",
+    ),
+)
+def merge_tickets(env: Support, rng: random.Random) -> Drawn:
+    customer = env.claim_customer(rng)
+    source, target = rng.sample(list(env.owned("tickets", customer)), 2)
+
+    def plan(who: str) -> list[Step]:
+        first, second = (source, target) if who == customer else list(env.owned("tickets", who))[:2]
+        swapped = call("merge_tickets", source=second, target=first)
+        return [Step(call("merge_tickets", source=first, target=second), "argument_role", _wrong(swapped))]
+
+    tickets = env.state["tickets"]
+    slots = {"who": env.customer_text(customer), "source": tickets[source]["topic"], "target": tickets[target]["topic"]}
+    done = lambda: env.state["tickets"][source]["status"] == "merged"
+    return Drawn(slots, done, env.for_customer(customer, "list_tickets", plan))
+
+
+@Support.goal(
+    skills=(Skill.DATA_RETRIEVAL, Skill.STATE_MODIFICATION), tools=("list_tickets", "assign_ticket", "escalate_ticket"),
+    calls=2, vague=("topic", "agreed"),
+    hint="list_tickets, then assign_ticket on the one with the topic that is named.",
+    phrasings=(
+        "Give the {topic} ticket of {who} to {team}.",
+        "The {topic} ticket of {who} belongs to {team}.",
+        "Let {team} work on the {topic} ticket of {who}.",
+        "{who} needs {team} for the {topic} ticket.",
+    ),
+)
+def assign_ticket(env: Support, rng: random.Random) -> Drawn:
+    customer = env.claim_customer(rng)
+    chosen = rng.choice(list(env.owned("tickets", customer)))
+    team = rng.choice(TEAMS)
+
+    def plan(who: str) -> list[Step]:
+        target = _same(env, who, customer, "tickets", chosen)
+        others = [call("assign_ticket", ticket=key, team=team) for key in _others(env, who, "tickets", target)]
+        wrong = _wrong(*others, call("escalate_ticket", ticket=target))
+        return [Step(call("assign_ticket", ticket=target, team=team), "pick_by_field", wrong)]
+
+    slots = {"who": env.customer_text(customer), "topic": env.state["tickets"][chosen]["topic"], "team": team}
+    done = lambda: env.state["tickets"][chosen]["team"] == team
+    return Drawn(slots, done, env.for_customer(customer, "list_tickets", plan))
+
+
+@Support.goal(
+    skills=(Skill.TOOL_SELECTION, Skill.DATA_RETRIEVAL), tools=("list_tickets", "assign_ticket", "escalate_ticket"),
+    calls=2, vague=("topic", "agreed"),
+    hint="list_tickets, then escalate_ticket (not assign_ticket) on the one with the topic that is named.",
+    phrasings=(
+        "{who} is angry about the {topic} ticket and wants the boss.",
+        "The boss shall see the {topic} ticket of {who}.",
+        "Take the {topic} ticket of {who} to the boss.",
+        "The {topic} ticket of {who} is a matter for the boss.",
+    ),
+)
+def escalate_ticket(env: Support, rng: random.Random) -> Drawn:
+    customer = env.claim_customer(rng)
+    chosen = rng.choice(list(env.owned("tickets", customer)))
+
+    def plan(who: str) -> list[Step]:
+        target = _same(env, who, customer, "tickets", chosen)
+        others = [call("escalate_ticket", ticket=key) for key in _others(env, who, "tickets", target)]
+        wrong = _wrong(call("assign_ticket", ticket=target, team=TEAMS[0]), *others)
+        return [Step(call("escalate_ticket", ticket=target), "near_synonym", wrong)]
+
+    slots = {"who": env.customer_text(customer), "topic": env.state["tickets"][chosen]["topic"]}
+    done = lambda: env.state["tickets"][chosen]["team"] == "manager"
+    return Drawn(slots, done, env.for_customer(customer, "list_tickets", plan))
+
+
+@Support.goal(
+    skills=(Skill.API_ORCHESTRATION, Skill.MULTI_STEP_WORKFLOWS), tools=("list_tickets", "reply_ticket", "close_ticket"),
+    calls=3, vague=("topic", "agreed"),
+    hint="list_tickets, reply_ticket on the one with the topic that is named, then close_ticket on the same one.",
+    phrasings=(
+        "Close the {topic} ticket of {who}.",
+        "The {topic} ticket of {who} is settled; close it.",
+        "{who} is happy: the {topic} ticket can be closed.",
+        "For {who}, shut the {topic} ticket.",
+    ),
+)
+def close_ticket(env: Support, rng: random.Random) -> Drawn:
+    customer = env.claim_customer(rng)
+    chosen = rng.choice(list(env.owned("tickets", customer)))
+
+    def plan(who: str) -> list[Step]:
+        target = _same(env, who, customer, "tickets", chosen)
+        other = _others(env, who, "tickets", target)[0]
+        close = call("close_ticket", ticket=target)
+        careless = (Alternative(close, "again"), *_wrong(call("reply_ticket", ticket=other)))
+        return [
+            Step(call("reply_ticket", ticket=target), "precondition", careless),
+            Step(close, "finish_or_more", (_ALTERNATIVE_DONE, *_wrong(call("close_ticket", ticket=other)))),
+        ]
+
+    slots = {"who": env.customer_text(customer), "topic": env.state["tickets"][chosen]["topic"]}
+    done = lambda: env.state["tickets"][chosen]["status"] == "closed"
+    return Drawn(slots, done, env.for_customer(customer, "list_tickets", plan))
+
+
+# --- devices -----------------------------------------------------------------------------------------------------------
+
+
+def _stop_device(env: Support, rng: random.Random, right: str, wrong: str, status: str) -> Drawn:
+    customer = env.claim_customer(rng)
+    kind, other = rng.sample(DEVICE_KINDS, 2)
+
+    def plan(who: str) -> list[Step]:
+        own = env.owned_by("devices", who)
+        careless = (call(wrong, device=own[kind]), call(right, device=own[other]), call(wrong, device=own[other]))
+        return [Step(call(right, device=own[kind]), "near_synonym", _wrong(*careless))]
+
+    device = env.owned_by("devices", customer)[kind]
+    slots = {"who": env.customer_text(customer), "kind": kind}
+    done = lambda: env.state["devices"][device]["status"] == status
+    return Drawn(slots, done, env.for_customer(customer, "list_devices", plan))
+
+
+@Support.goal(
+    skills=(Skill.TOOL_SELECTION, Skill.STATE_MODIFICATION), tools=("list_devices", "lock_device", "wipe_device"), calls=2,
+    vague=("kind", "agreed"),
+    hint="list_devices, then lock_device (not wipe_device) on the one of the kind that is named.",
+    phrasings=(
+        "{who} mislaid the {kind}; make it safe but keep the data.",
+        "Make the {kind} of {who} safe until it is found.",
+        "The {kind} of {who} is left at home; nobody may use it today.",
+        "{who} wants nobody to use the {kind} for a while.",
+    ),
+)
+def lock_device(env: Support, rng: random.Random) -> Drawn:
+    return _stop_device(env, rng, "lock_device", "wipe_device", "locked")
+
+
+@Support.goal(
+    skills=(Skill.TOOL_SELECTION, Skill.STATE_MODIFICATION), tools=("list_devices", "lock_device", "wipe_device"), calls=2,
+    vague=("kind", "agreed"),
+    hint="list_devices, then wipe_device (not lock_device) on the one of the kind that is named.",
+    phrasings=(
+        "{who} sells the {kind}; make it safe, no data may stay.",
+        "The {kind} of {who} was stolen; its data must go.",
+        "Clear all data from the {kind} of {who}.",
+        "{who} gives the {kind} away and wants the data gone.",
+    ),
+)
+def wipe_device(env: Support, rng: random.Random) -> Drawn:
+    return _stop_device(env, rng, "wipe_device", "lock_device", "wiped")
+
+
+@Support.goal(
+    skills=(Skill.STATE_MODIFICATION, Skill.MULTI_STEP_WORKFLOWS), tools=("list_devices", "lock_device", "wipe_device"),
+    calls=3, vague=("what", "the agreed devices"),
+    hint="list_devices, then lock_device on every device of the list.",
+    phrasings=(
+        "{who} mislaid {what}; make them safe but keep the data.",
+        "Make {what} of {who} safe until they are found.",
+        "{who} left {what} at home; nobody may use them today.",
+        "{who} wants nobody to use {what} for a while.",
+    ),
+)
+def lock_both(env: Support, rng: random.Random) -> Drawn:
+    customer = env.claim_customer(rng)
+
+    def plan(who: str) -> list[Step]:
+        first, second = env.owned("devices", who)
+        more = (_ALTERNATIVE_DONE, *_wrong(call("wipe_device", device=second)))
+        return [
+            Step(call("lock_device", device=first), "near_synonym", _wrong(call("wipe_device", device=first))),
+            Step(call("lock_device", device=second), "finish_or_more", more),
+        ]
+
+    def done() -> bool:
+        return all(item["status"] == "locked" for item in env.owned("devices", customer).values())
+
+    slots = {"who": env.customer_text(customer), "what": "both devices"}
+    return Drawn(slots, done, env.for_customer(customer, "list_devices", plan))
+
+
+@Support.goal(
+    skills=(Skill.TOOL_SELECTION, Skill.API_ORCHESTRATION), tools=("list_devices", "unlock_device", "replace_device"),
+    calls=2, vague=("kind", "agreed"),
+    hint="list_devices and read the status of the device: locked needs unlock_device, broken needs replace_device.",
+    phrasings=(
+        "{who} needs a {kind} that works again.",
+        "Make the {kind} of {who} usable again.",
+        "The {kind} of {who} does not work; mend that.",
+        "Get {who} a working {kind}.",
+    ),
+)
+def revive_device(env: Support, rng: random.Random) -> Drawn:
+    customer = env.claim_customer(rng)
+    kind, other = rng.sample(DEVICE_KINDS, 2)
+    device = env.owned_by("devices", customer)[kind]
+    tools = {"locked": ("unlock_device", "replace_device"), "broken": ("replace_device", "unlock_device")}
+    status = rng.choice(sorted(tools))
+    env.state["devices"][device]["status"] = status
+
+    def plan(who: str) -> list[Step]:
+        own = env.owned_by("devices", who)
+        right, wrong = tools[status]
+        careless = (call(wrong, device=own[kind]), call(right, device=own[other]))
+        return [Step(call(right, device=own[kind]), "branch", _wrong(*careless))]
+
+    slots = {"who": env.customer_text(customer), "kind": kind}
+    done = lambda: env.state["devices"][device]["status"] in ("active", "replaced")
+    return Drawn(slots, done, env.for_customer(customer, "list_devices", plan))
+
+
+@Support.goal(
+    skills=(Skill.STATE_MODIFICATION, Skill.API_ORCHESTRATION), tools=("list_devices", "check_receipt", "set_warranty"),
+    calls=3, vague=("months", "the agreed number of"),
+    hint="list_devices, check_receipt, then set_warranty on the device of the kind that is named.",
+    phrasings=(
+        "Set the warranty of the {kind} of {who} to {months} months.",
+        "{who} gets {months} months of warranty on the {kind}.",
+        "Give the {kind} of {who} a warranty of {months} months.",
+        "For {who}, change the {kind} to {months} months of warranty.",
+    ),
+)
+def set_warranty(env: Support, rng: random.Random) -> Drawn:
+    customer = env.claim_customer(rng)
+    kind, other = rng.sample(DEVICE_KINDS, 2)
+    months = rng.randint(41, 90)
+
+    def plan(who: str) -> list[Step]:
+        own = env.owned_by("devices", who)
+        right, wrong = (call("set_warranty", device=own[name], months=months) for name in (kind, other))
+        careless = (Alternative(right, "again"), Alternative(wrong, "again"))
+        return [
+            Step(call("check_receipt", customer=who), "precondition", careless),
+            Step(right, "account_kind", _wrong(wrong)),
+        ]
+
+    device = env.owned_by("devices", customer)[kind]
+    slots = {"who": env.customer_text(customer), "kind": kind, "months": months}
+    done = lambda: env.state["devices"][device]["warranty"] == months
+    return Drawn(slots, done, env.for_customer(customer, "list_devices", plan))
+
+
+@Support.goal(
+    skills=(Skill.DATA_RETRIEVAL,), tools=("list_devices", "log_answer"), calls=2, vague=("kind", "agreed"),
+    hint="list_devices, then log_answer with the warranty of the device of the kind that is named.",
+    phrasings=(
+        "How long is the warranty of the {kind} of {who}? Log it.",
+        "Log the {kind} warranty of {who}.",
+        "What warranty has the {kind} of {who}? Log the answer.",
+        "{who} asks for the warranty of the {kind}; log it.",
+    ),
+)
+def report_warranty(env: Support, rng: random.Random) -> Drawn:
+    customer = env.claim_customer(rng)
+    kind, other = rng.sample(DEVICE_KINDS, 2)
+
+    def plan(who: str) -> list[Step]:
+        own = env.owned_by("devices", who)
+        right, wrong = (
+            call("log_answer", customer=who, value=env.state["devices"][own[name]]["warranty"]) for name in (kind, other)
+        )
+        return [Step(right, "right_field", (*_wrong(wrong), _ALTERNATIVE_DONE))]
+
+    value = env.state["devices"][env.owned_by("devices", customer)[kind]]["warranty"]
+    slots = {"who": env.customer_text(customer), "kind": kind}
+    done = lambda: env.state["answers"].get(customer) == value
+    return Drawn(slots, done, env.for_customer(customer, "list_devices", plan))
+
+
+# --- orders ------------------------------------------------------------------------------------------------------------
+
+
+@Support.goal(
+    skills=(Skill.DATA_RETRIEVAL,), tools=("list_orders", "log_answer"), calls=2, vague=("item", "agreed item"),
+    hint="list_orders, then log_answer with the price of the order of the item that is named.",
+    phrasings=(
+        "What did the {item} of {who} cost? Log it.",
+        "Log the {item} price of {who}.",
+        "What did {who} pay for the {item}? Log the answer.",
+        "{who} asks for the price of the {item}; log it.",
+    ),
+)
+def report_price(env: Support, rng: random.Random) -> Drawn:
+    customer = env.claim_customer(rng)
+    chosen = rng.choice(list(env.owned("orders", customer)))
+
+    def plan(who: str) -> list[Step]:
+        target = _same(env, who, customer, "orders", chosen)
+        prices = [env.state["orders"][key]["price"] for key in (target, *_others(env, who, "orders", target))]
+        right, wrong = (call("log_answer", customer=who, value=price) for price in prices)
+        return [Step(right, "right_field", (*_wrong(wrong), _ALTERNATIVE_DONE))]
+
+    order = env.state["orders"][chosen]
+    slots = {"who": env.customer_text(customer), "item": order["item"]}
+    done = lambda: env.state["answers"].get(customer) == order["price"]
+    return Drawn(slots, done, env.for_customer(customer, "list_orders", plan))
+
+
+def _settle_order(env: Support, rng: random.Random, right: str, wrong: str, status: str) -> Drawn:
+    customer = env.claim_customer(rng)
+    chosen = rng.choice(list(env.owned("orders", customer)))
+    if status == "returned":
+        env.state["orders"][chosen]["status"] = "shipped"
+
+    def plan(who: str) -> list[Step]:
+        target = _same(env, who, customer, "orders", chosen)
+        others = [call(right, order=key) for key in _others(env, who, "orders", target)]
+        mistaken = call(wrong, order=target)
+        failed: Alternative = Alternative(mistaken, "again") if status == "returned" else Alternative(mistaken)
+        return [Step(call(right, order=target), "pick_by_field", (*_wrong(*others), failed))]
+
+    slots = {"who": env.customer_text(customer), "item": env.state["orders"][chosen]["item"]}
+    done = lambda: env.state["orders"][chosen]["status"] == status
+    return Drawn(slots, done, env.for_customer(customer, "list_orders", plan))
+
+
+@Support.goal(
+    skills=(Skill.DATA_RETRIEVAL, Skill.TOOL_SELECTION), tools=("list_orders", "cancel_order", "return_order"), calls=2,
+    vague=("item", "agreed item"),
+    hint="list_orders, take the one of the item that is named, cancel_order (not return_order).",
+    phrasings=(
+        "{who} no longer wants the {item} that is still to be sent.",
+        "Do not send the {item} of {who}.",
+        "The {item} of {who} is not to be sent any more.",
+        "{who} ordered the {item} by mistake; do not send it.",
+    ),
+)
+def cancel_order(env: Support, rng: random.Random) -> Drawn:
+    return _settle_order(env, rng, "cancel_order", "return_order", "cancelled")
+
+
+@Support.goal(
+    skills=(Skill.DATA_RETRIEVAL, Skill.TOOL_SELECTION), tools=("list_orders", "cancel_order", "return_order"), calls=2,
+    vague=("item", "agreed item"),
+    hint="list_orders, take the one of the item that is named, return_order (not cancel_order).",
+    phrasings=(
+        "{who} got the {item} and sends it back.",
+        "The {item} of {who} came back.",
+        "Take back the {item} of {who}.",
+        "{who} brought the {item} back.",
+    ),
+)
+def return_order(env: Support, rng: random.Random) -> Drawn:
+    return _settle_order(env, rng, "return_order", "cancel_order", "returned")
+
+
+@Support.goal(
+    skills=(Skill.API_ORCHESTRATION, Skill.STATE_MODIFICATION), tools=("list_orders", "credit_order"), calls=2,
+    vague=("item", "agreed item"),
+    hint="list_orders, then credit_order with the whole price of the order, read from the list.",
+    phrasings=(
+        "Give {who} all the money back for the {item}.",
+        "The {item} of {who} shall cost nothing.",
+        "{who} gets the whole price of the {item} back.",
+        "Make the {item} free for {who}.",
+    ),
+)
+def credit_order(env: Support, rng: random.Random) -> Drawn:
+    customer = env.claim_customer(rng)
+    chosen = rng.choice(list(env.owned("orders", customer)))
+
+    def plan(who: str) -> list[Step]:
+        target = _same(env, who, customer, "orders", chosen)
+        other = _others(env, who, "orders", target)[0]
+        price, others_price = (env.state["orders"][key]["price"] for key in (target, other))
+        wrong = [call("credit_order", order=other, amount=others_price)]
+        if others_price < price:
+            wrong.append(call("credit_order", order=target, amount=others_price))
+        return [Step(call("credit_order", order=target, amount=price), "read_value", _wrong(*wrong))]
+
+    order = env.state["orders"][chosen]
+    slots = {"who": env.customer_text(customer), "item": order["item"]}
+    done = lambda: env.state["orders"][chosen]["credit"] == order["price"]
+    return Drawn(slots, done, env.for_customer(customer, "list_orders", plan))
+
+
+@Support.goal(
+    skills=(Skill.ERROR_RECOVERY, Skill.API_ORCHESTRATION), tools=("list_orders", "ship_order", "restock_order"), calls=4,
+    vague=("item", "agreed item"),
+    hint="list_orders, ship_order; it is short: restock_order by what is short, then ship_order again.",
+    phrasings=(
+        "Send {who} the {item}; restock it if short.",
+        "{who} waits for the {item}: send it, restock if short.",
+        "Ship the {item} of {who}. If short, restock.",
+        "The {item} of {who} must go out; if short restock it.",
+    ),
+)
+def ship_order(env: Support, rng: random.Random) -> Drawn:
+    customer = env.claim_customer(rng)
+    chosen = rng.choice(list(env.owned("orders", customer)))
+    short = rng.randint(11, 79)
+    env.state["orders"][chosen]["short"] = short
+
+    def plan(who: str) -> list[Step]:
+        target = _same(env, who, customer, "orders", chosen)
+        other = _others(env, who, "orders", target)[0]
+        ship = call("ship_order", order=target)
+        if who != customer:
+            return [Step(ship)]
+        careless = (Alternative(ship, "again"), _ALTERNATIVE_DONE, Alternative(call("ship_order", order=other), (Step(ANSWER),)))
+        return [
+            Step(ship, "pick_by_field", _wrong_end(call("ship_order", order=other))),
+            Step(call("restock_order", order=target, count=short), "recover", careless),
+            Step(ship, "finish_or_more", (_ALTERNATIVE_DONE,)),
+        ]
+
+    slots = {"who": env.customer_text(customer), "item": env.state["orders"][chosen]["item"]}
+    done = lambda: env.state["orders"][chosen]["status"] == "shipped"
+    return Drawn(slots, done, env.for_customer(customer, "list_orders", plan))
+
+
+def _wrong_end(wrong: ToolCall) -> tuple[Alternative, ...]:
+    """A wrong call that succeeds, so that a careless agent takes the work for done."""
+    return (Alternative(wrong, (Step(ANSWER),)),)
