@@ -73,15 +73,15 @@ class Group(TyperGroup):
 
 def say(text: str = "") -> None:
     """One line on standard output, plain."""
-    sys.stdout.write(text + "\n")
+    # A lone surrogate (a policy may say anything) cannot be encoded; its escape can, and is valid in JSON too.
+    sys.stdout.write(text.encode(errors="backslashreplace").decode() + "\n")
 
 
 def emit_json(data: Any) -> None:
     """``data`` as one indented JSON document on standard output."""
     import json
 
-    json.dump(_jsonable(data), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
-    sys.stdout.write("\n")
+    say(json.dumps(_jsonable(data), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def _jsonable(value: Any) -> Any:

@@ -64,7 +64,7 @@ def show(
     from spade_agentic.runs.transcripts import transcript
 
     run_dir = find_run(name, root)
-    with StoreReader(run_dir) as reader:
+    with StoreReader(run_dir) as reader, reader.snapshot():
         if play is not None:
             text = transcript(reader.play(play).play)
             emit_json(text) if as_json else _print_transcript(text)

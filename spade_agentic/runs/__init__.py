@@ -37,24 +37,19 @@ __all__ = [*sorted(_EXPORTS)]
 if TYPE_CHECKING:
     from .checkpoints import Checkpoints as Checkpoints
     from .events import EventLog as EventLog
-    from .layout import RunDir as RunDir
-    from .layout import find_run as find_run
-    from .layout import new_run_id as new_run_id
-    from .layout import run_dirs as run_dirs
-    from .reader import Commit as Commit
-    from .reader import MetricsRow as MetricsRow
-    from .reader import StoreReader as StoreReader
-    from .reader import committed_metrics as committed_metrics
-    from .reader import last_committed_step as last_committed_step
+    from .layout import RunDir as RunDir, find_run as find_run, new_run_id as new_run_id, run_dirs as run_dirs
+    from .reader import (
+        Commit as Commit,
+        MetricsRow as MetricsRow,
+        StoreReader as StoreReader,
+        committed_metrics as committed_metrics,
+        last_committed_step as last_committed_step,
+    )
     from .recorder import RunRecorder as RunRecorder
-    from .report import report_data as report_data
-    from .report import report_run as report_run
+    from .report import report_data as report_data, report_run as report_run
     from .store import RunStore as RunStore
-    from .summary import RunSummary as RunSummary
-    from .summary import list_runs as list_runs
-    from .summary import show_run as show_run
-    from .watch import WatchUpdate as WatchUpdate
-    from .watch import watch_run as watch_run
+    from .summary import RunSummary as RunSummary, list_runs as list_runs, show_run as show_run
+    from .watch import WatchUpdate as WatchUpdate, watch_run as watch_run
 
 
 def __getattr__(name: str) -> Any:

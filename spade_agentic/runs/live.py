@@ -62,9 +62,9 @@ class TerminalView:
         from rich.console import Console
         from rich.live import Live
 
+        self._progress: Progress | None = None
         self._console = Console(file=stream)
         self._live = Live(console=self._console, get_renderable=self._render, refresh_per_second=1, transient=True)
-        self._progress: Progress | None = None
 
     def open(self, progress: Progress) -> None:
         self._progress = progress

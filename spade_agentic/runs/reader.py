@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -123,6 +124,16 @@ class StoreReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """While inside, everything that is read is of one moment, whatever the run commits meanwhile."""
+        with self._mutex:
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._connection.execute("ROLLBACK")
 
     def _check(self) -> None:
         check_schema(self._connection, self.dir.path)
@@ -325,7 +336,7 @@ def committed_metrics(run_dir: Path) -> list[MetricsRow]:
     """
     if not RunDir(Path(run_dir)).store.is_file():
         return []
-    with StoreReader(run_dir) as reader:
+    with StoreReader(run_dir) as reader, reader.snapshot():
         rows = reader.metrics()
         elapsed = {row.step: row.elapsed_s for row in rows}
         rows += [

@@ -64,7 +64,7 @@ def list_runs(root: Path) -> list[RunSummary]:
     found: list[tuple[float, str, RunSummary]] = []
     for path in run_dirs(root):
         try:
-            with StoreReader(path) as reader:
+            with StoreReader(path) as reader, reader.snapshot():
                 created = float(reader.meta()["created_at"])
                 found.append((created, path.name, _summarise(reader)))
         except (RunDirError, StoreError) as error:
@@ -75,7 +75,7 @@ def list_runs(root: Path) -> list[RunSummary]:
 
 def show_run(run_dir: Path) -> RunSummary:
     """The run in ``run_dir``. Raises :class:`~spade_agentic.errors.RunDirError` where there is none."""
-    with StoreReader(run_dir) as reader:
+    with StoreReader(run_dir) as reader, reader.snapshot():
         return _summarise(reader)
 
 
