@@ -223,7 +223,4 @@ def resolve_model(path: str | Path) -> Path:
 
 def config_to_yaml(config: RunConfig) -> str:
     """The resolved run as YAML that loads to an equal config."""
-    import yaml
-
-    data = json.loads(config.model_dump_json())
-    return yaml.safe_dump(data, sort_keys=False, width=120)
+    return yaml_source.dump_yaml(json.loads(config.model_dump_json()))

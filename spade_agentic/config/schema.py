@@ -196,7 +196,8 @@ class RunConfig(Section):
         for length in range(len(keys), 0, -1):
             if keys[:length] in self._sources:
                 return f"{path} ({self._sources[keys[:length]]})"
-        return path
+        below = [place for known, place in self._sources.items() if known[: len(keys)] == keys]
+        return f"{path} ({below[0]})" if below else path
 
     def to_data(self) -> dict[str, Any]:
         """JSON-able form; ``RunConfig.model_validate`` of it gives an equal config."""

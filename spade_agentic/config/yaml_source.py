@@ -13,13 +13,17 @@ import yaml
 
 from spade_agentic.errors import ConfigError
 
-__all__ = ["Path", "parse_value", "parse_yaml"]
+__all__ = ["Path", "dump_yaml", "parse_value", "parse_yaml"]
 
 Path = tuple[str, ...]
 
 
 class _Loader(yaml.SafeLoader):
     """SafeLoader with the scalars of YAML 1.2's core schema."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """SafeDumper that puts quotes around the words which :class:`_Loader` would not read as words."""
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -38,6 +42,12 @@ def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+_Dumper.yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+
+
+def dump_yaml(data: Any) -> str:
+    """JSON-able ``data`` as YAML that :func:`parse_yaml` reads back equal; keys stay in their order."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 def parse_yaml(text: str, name: str) -> tuple[Any, dict[Path, str]]:

@@ -249,7 +249,7 @@ class PluginManager:
     # -- life cycle -------------------------------------------------------------------------------------------------------
 
     def call_lifecycle(self, hook: str, **arguments: Any) -> None:
-        """Call a life-cycle hook of every plugin.
+        """Call a life-cycle hook of every plugin, the one that was registered last first (as pluggy does).
 
         An exception of a third party is logged as the event ``hook_failed`` and counted in ``hook_errors``; it is raised as
         :class:`PluginError` where the plugin's module sets ``spade_agentic_fatal = True``. Ours is raised as it is.
