@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from pydantic import Field
-from spade_agentic_plugins.blueprint import Blueprint, compile_blueprint
-from spade_agentic_sims.kit import HELD_OUT_SEED, Chain, Mods, chain_skills, get_domain, is_reserved
 
 from spade_agentic import EvalInstance, Evaluator, Factory, HeldOutEvaluator, Options, PluginError, Program, hookimpl
+from spade_agentic_plugins.blueprint import Blueprint, compile_blueprint, reserved_reason
+from spade_agentic_sims.kit import HELD_OUT_SEED, Chain, Mods, chain_skills, get_domain, is_reserved
 
 __all__ = ["HeldOutOptions", "evaluator", "held_out_chains", "held_out_instances"]
 
@@ -87,7 +87,7 @@ def _build(options: HeldOutOptions, context: Any) -> HeldOutEvaluator:
     domains = options.domains or tuple(reference.name for reference in context.config.tool_sims)
     return HeldOutEvaluator(
         held_out_instances(domains, options), repeats=options.repeats, hinted_repeats=options.hinted_repeats,
-        group_of=lambda program: str(program.origin["domain"]),
+        group_of=lambda program: str(program.origin["domain"]), kept=reserved_reason,
     )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ class HeldOutEvaluator:
 
     ``repeats`` sampled plays and ``hinted_repeats`` hinted ones (0: the hinted arm is not played) of each instance, and one
     greedy play. ``group_of`` names the part that a program belongs to (its domain); each part's rates are metrics too.
+    ``kept`` says why a program that is not measured itself is kept for evaluation all the same, or ``None``.
 
     The answer of :meth:`evaluate`, for a rate ``r`` of ``sampled``, ``greedy``, ``hinted``::
 
@@ -50,6 +51,7 @@ class HeldOutEvaluator:
         repeats: int,
         hinted_repeats: int,
         group_of: Callable[[Program], str] = lambda program: "",
+        kept: Callable[[Program], str | None] = lambda program: None,
         name: str = "heldout",
     ) -> None:
         assert instances, "an evaluation needs instances"
@@ -57,9 +59,17 @@ class HeldOutEvaluator:
         self.instances = tuple(instances)
         self.name = name
         self._repeats, self._hinted_repeats = repeats, hinted_repeats
+        self._kept = kept
+        self._measured = {program.canonical_hash for program, _ in self.instances}
         self._groups = {program.program_id: group_of(program) for program, _ in self.instances}
         keys = {unit_key(program.program_id, seed) for program, seed in self.instances}
         assert len(keys) == len(self.instances), "an instance is listed twice"
+
+    def reserved(self, program: Program) -> str | None:
+        """Why ``program`` must not be trained on (:class:`~spade_agentic.hooks.kinds.Reserving`)."""
+        if program.canonical_hash in self._measured:
+            return f"this world is one that {self.name} measures"
+        return self._kept(program)
 
     async def evaluate(self, runner: EvalRunner, *, step: int) -> dict[str, Any]:
         """Play all of it with the weights that are published now. ``step`` changes nothing about the plays.

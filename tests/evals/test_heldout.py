@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from spade_agentic_plugins.heldout import HeldOutOptions, evaluator, held_out_chains, held_out_instances
-from spade_agentic_sims.kit import HELD_OUT_SEED, SimEnv, is_reserved
 
 from spade_agentic.envs.contract import load_environment
 from spade_agentic.errors import PluginError, SandboxError
 from spade_agentic.evals import EvalInstance, EvalRunner, HeldOutEvaluator
 from spade_agentic.evals.heldout import gain
+from spade_agentic.hooks.kinds import Reserving
 from spade_agentic.hooks.records import Arm, Play, Program, Role, Sampling, Skill, StopReason, Trajectory
+from spade_agentic_plugins.blueprint import Blueprint, compile_blueprint
+from spade_agentic_plugins.heldout import HeldOutOptions, evaluator, held_out_chains, held_out_instances
+from spade_agentic_sims.kit import HELD_OUT_SEED, Mods, SimEnv, draw_chain, is_reserved
 
 SMALL = HeldOutOptions(chains=8, instances=2, repeats=3)
 
@@ -161,3 +164,18 @@ def test_the_plugin_measures_the_domains_of_the_run() -> None:
     built = factory.build(SMALL, SimpleNamespace(config=config))
     assert {program.origin["domain"] for program, _ in built.instances} == {"banking"}
     assert {program.origin["hint"] for program, _ in built.instances} != {None}
+
+
+def test_what_is_measured_and_every_reserved_chain_is_kept_from_training() -> None:
+    instances = held_out_instances(["banking"], SMALL)
+    (factory,) = evaluator()
+    built = factory.build(HeldOutOptions(chains=1, domains=("banking",)), SimpleNamespace(config=None))
+    assert isinstance(built, Reserving)
+    assert all(built.reserved(program) for program, _ in instances), "also those that this one does not measure"
+    bare = HeldOutEvaluator(instances, repeats=1, hinted_repeats=0)
+    world = instances[0][0]
+    disguised = replace(world, source=world.source + "# otherwise the same", origin={})
+    assert "one that heldout measures" in str(bare.reserved(disguised))
+    goals = draw_chain(random.Random(1), "banking", 2).goals
+    free = compile_blueprint(Blueprint("banking", Skill.MULTI_STEP_WORKFLOWS, goals, Mods()))
+    assert built.reserved(free) is None

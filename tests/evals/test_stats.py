@@ -4,8 +4,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from spade_agentic.evals.stats import (
     clustered_wilson,
@@ -34,6 +33,19 @@ def test_wilson_agrees_with_published_intervals(successes: int, trials: int, low
 def test_wilson_holds_its_estimate_and_stays_within_zero_and_one(pair: tuple[int, int]) -> None:
     interval = wilson(*pair)
     assert 0.0 <= interval.low <= interval.value <= interval.high <= 1.0
+
+
+@pytest.mark.parametrize("trials", [20, 64, 256])
+def test_wilson_covers_the_truth_in_95_of_100_on_average_over_rates(trials: int) -> None:
+    """Exact: the chance of every outcome, summed over those whose interval holds the truth."""
+    intervals = [wilson(successes, trials) for successes in range(trials + 1)]
+    coverage = []
+    for truth in (i / 20 for i in range(1, 20)):
+        chances = [math.comb(trials, k) * truth**k * (1 - truth) ** (trials - k) for k in range(trials + 1)]
+        assert sum(chances) == pytest.approx(1.0)
+        coverage.append(sum(c for c, i in zip(chances, intervals, strict=True) if i.low <= truth <= i.high))
+    assert 0.94 < sum(coverage) / len(coverage) < 0.965
+    assert min(coverage) > 0.90
 
 
 @given(counts)
@@ -118,3 +130,19 @@ def test_pass_rates_of_a_small_case_by_counting() -> None:
     assert pass_hat_k(2, 4, 2) == pytest.approx(1 / 6)
     with pytest.raises(ValueError, match="k=5"):
         pass_at_k(2, 4, 5)
+
+
+def test_paired_difference_covers_the_truth_about_as_often_as_it_says() -> None:
+    """128 instances, two plays of each before and after; an instance's chances before and after depend on each other."""
+    rng = random.Random(11)
+    covered = 0
+    for _ in range(400):
+        before, after = {}, {}
+        for unit in map(str, range(128)):
+            p = rng.betavariate(0.7, 1.3)  # mean 0.35
+            q = p + (1 - p) * 0.4  # mean 0.61
+            before[unit] = sum(rng.random() < p for _ in range(2)) / 2
+            after[unit] = sum(rng.random() < q for _ in range(2)) / 2
+        interval = paired_difference(before, after)
+        covered += interval.low <= 0.26 <= interval.high
+    assert 0.92 * 400 <= covered <= 0.98 * 400
