@@ -29,7 +29,7 @@ class CliResult:
         return json.loads(self.out)
 
 
-@pytest.fixture()
+@pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., CliResult]]:
     """Runs ``spade-agentic ARGUMENTS`` in this process."""
     monkeypatch.setattr(output, "_state", {"debug": False})
@@ -58,7 +58,7 @@ def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
-@pytest.fixture()
+@pytest.fixture
 def plugin_file(tmp_path: Path) -> Callable[..., Path]:
     """Writes a plugin's source to a file of its own and returns the path."""
 

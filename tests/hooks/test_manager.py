@@ -31,10 +31,10 @@ def curriculum():
 def broken(path: Path, hook: str | None = None) -> PluginError:
     """The error that a plugin file makes, when it is loaded or when its factories are asked for."""
     manager = PluginManager()
-    with pytest.raises(PluginError) as caught:
+    if hook is not None:
         manager.load_reference(path)
-        if hook is not None:
-            manager.factories(hook)
+    with pytest.raises(PluginError) as caught:
+        manager.load_reference(path) if hook is None else manager.factories(hook)
     return caught.value
 
 
