@@ -20,6 +20,9 @@ from spade_agentic_sims.kit import HELD_OUT_SEED, Chain, Mods, chain_skills, get
 
 __all__ = ["HeldOutOptions", "evaluator", "held_out_chains", "held_out_instances"]
 
+IDLE_PASSES = 50
+"""Passes over all chains that draw no new world before there is taken to be none."""
+
 
 class HeldOutOptions(Options):
     """How much is measured. Plays of one evaluation: domains x chains x instances x (repeats + 1 + hinted_repeats)."""
@@ -49,12 +52,15 @@ def held_out_chains(domain: str, options: HeldOutOptions) -> list[Chain]:
         )
     rng = random.Random(f"heldout|{options.seed}|{domain}")
     worlds: dict[Chain, None] = {}
-    for _ in range(options.chains * 20):
+    idle = 0
+    while idle < IDLE_PASSES:
+        known = len(worlds)
         rng.shuffle(chains)
         for chain in chains:
             worlds.setdefault(Chain(domain, chain, _draw_mods(rng, domain, chain, options)))
             if len(worlds) == options.chains:
                 return list(worlds)
+        idle = idle + 1 if len(worlds) == known else 0
     raise PluginError(
         f"{domain} has only {len(worlds)} different held-out worlds of this kind", where="evaluation.options.chains",
         todo=f"ask for at most {len(worlds)}, or for further lengths",
