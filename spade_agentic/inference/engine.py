@@ -118,7 +118,7 @@ class EmbeddedEngine:
         client = self.client
         await client.pause("retract")
         try:
-            await client.update_weights(os.path.abspath(weights_dir), str(version))
+            await client.update_weights(_absolute(weights_dir), str(version))
             served = (await client.model_info()).get("weight_version")
             if served != str(version):
                 raise WeightUpdateFailed(f"version {version} was published, but {self.base_url} serves {served}")
@@ -146,6 +146,10 @@ class EmbeddedEngine:
         if self._log_file is not None:
             parts.append(f"its log is {self._log_file}")
         return "; ".join(parts)
+
+
+def _absolute(folder: Path) -> str:
+    return str(folder.resolve())
 
 
 def _shake_hands(process: subprocess.Popen[bytes], api_key: str) -> int:

@@ -108,7 +108,7 @@ class Scheduler:
         return self._thread.is_alive() and self.failure is None
 
     def submit(self, request: GenerationRequest) -> Future[None]:
-        """Queue ``request``, whose result comes by ``deliver``. The future fails with :class:`Refused` where it is not taken."""
+        """Queue ``request``; its result comes by ``deliver``. The future fails with :class:`Refused` where it is not taken."""
         return self._call(lambda: self._enqueue(request))
 
     def abort(self, request_id: str | None) -> Future[None]:
