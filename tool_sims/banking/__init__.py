@@ -1,7 +1,17 @@
 """Banking, a tool simulator."""
 
+from __future__ import annotations
+
+from spade_agentic import Factory, ToolSim, hookimpl
+
+from ..simulator import simulator_factory
 from . import goals as _goals  # registers the kinds of goal
 from .env import Banking
 
-__all__ = ["Banking"]
+__all__ = ["Banking", "tool_sim"]
 assert _goals.__name__
+
+
+@hookimpl
+def tool_sim() -> list[Factory[ToolSim]]:
+    return [simulator_factory("banking", __name__, "customers with accounts, cards and payments")]

@@ -1,7 +1,17 @@
 """Support desk, a tool simulator."""
 
+from __future__ import annotations
+
+from spade_agentic import Factory, ToolSim, hookimpl
+
+from ..simulator import simulator_factory
 from . import goals as _goals  # registers the kinds of goal
 from .env import Support
 
-__all__ = ["Support"]
+__all__ = ["Support", "tool_sim"]
 assert _goals.__name__
+
+
+@hookimpl
+def tool_sim() -> list[Factory[ToolSim]]:
+    return [simulator_factory("support", __name__, "a support desk: customers with tickets, devices and orders")]
