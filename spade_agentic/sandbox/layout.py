@@ -13,10 +13,10 @@ from spade_agentic.errors import SandboxError
 __all__ = ["BASE_PACKAGES", "find_packages", "interpreter_folders"]
 
 BASE_PACKAGES = (
-    "spade_agentic", "spade_agentic_sims", "pydantic", "pydantic_core", "annotated_types", "typing_extensions",
+    "spade_agentic", "spade_agentic_sims", "pluggy", "pydantic", "pydantic_core", "annotated_types", "typing_extensions",
     "typing_inspection",
 )
-"""Top-level modules that the environment contract and the simulators need."""
+"""Top-level modules that the environment contract and the simulators (plugins, so they import pluggy) need."""
 
 
 def find_packages(names: Iterable[str]) -> dict[str, str]:
