@@ -9,7 +9,7 @@ import typing
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from spade_agentic.errors import StoreError
 from spade_agentic.hooks import kinds, records
@@ -82,6 +82,7 @@ def strategy(kind: Any) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("kind", RECORDS, ids=lambda k: k.__name__)
+@settings(max_examples=40)
 @given(st.data())
 def test_every_record_comes_back_exactly(kind: Any, data: st.DataObject) -> None:
     record = data.draw(strategy(kind))

@@ -86,6 +86,7 @@ def test_runs_list_is_newest_first_and_keeps_what_cannot_be_read(
     assert mine["heldout_greedy"] == {"before": 0.5, "after": 0.75}
     assert "cannot be read" in next(r for r in listed if r["status"] == "unreadable")["error"]
     assert list_runs(tmp_path / "nowhere") == []
+    assert command(capsys, "runs", "list", "--root", tmp_path / "nowhere") == (0, f"no runs in {tmp_path / 'nowhere'}\n", "")
     code, out, _ = command(capsys, "runs", "list", "--root", tmp_path)
     assert "0.250 -> 0.750" in out
     assert "cannot be read" in out
@@ -104,6 +105,9 @@ def test_runs_show_prints_steps_plays_and_one_play(finished: Path, capsys: pytes
     assert "environment_fault" in out
     code, out, _ = command(capsys, "runs", "show", finished, "--play", "p2-1", "--json")
     assert json.loads(out)["messages"][0] == {"role": "user", "content": "Find it."}
+    code, out, _ = command(capsys, "runs", "show", finished, "--play", "p2-1")
+    assert out.startswith("p2-1: plain, seed")
+    assert "--- assistant (call)\nI look." in out
     code, out, err = command(capsys, "runs", "show", finished, "--play", "p9")
     assert (code, out) == (2, "")
     assert "no play 'p9' was consumed" in err
