@@ -317,7 +317,7 @@ def check_hookimpls(module: ModuleType, plugin: str, source: str) -> None:
     if not implemented:
         raise PluginError(
             f"plugin {plugin!r} implements no hook",
-            where=source,
+            where=getattr(module, "__file__", None) or source,
             todo="mark its functions with @hookimpl (from spade_agentic import hookimpl); hooks: " + ", ".join(known),
         )
 

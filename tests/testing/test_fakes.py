@@ -69,7 +69,8 @@ def test_what_a_scripted_policy_says_is_in_its_trajectory_token_for_token() -> N
 
 def with_step(body: str) -> str:
     """The counter with a ``step`` of its own."""
-    return COUNTER_SOURCE.replace("    @tool\n    def read", f"    def step(self, action):\n        {body}\n\n    @tool\n    def read")
+    first = "    @tool\n    def read_counter"
+    return COUNTER_SOURCE.replace(first, f"    def step(self, action):\n        {body}\n\n{first}")
 
 
 async def opened(source: str) -> tuple[Any, Any]:
