@@ -181,7 +181,8 @@ class _Training:
             pool=pool, histories=IntervalHistories(min_pairs=play.min_pairs, version_gap=play.pair_version_gap),
             delay=DelayBuffer(play.delay_steps), admission=Admission(batch=play.environments * play.seeds * play.repeats),
             state=LoopState(), commit=functools.partial(self._commit, learner),
-            publish=functools.partial(self._publish, engine), notify=self._notify, watch=_Watch(self.recorder, self._notify), reserved=reserved, steps=config.run.steps,
+            publish=functools.partial(self._publish, engine), notify=self._notify,
+            watch=_Watch(self.recorder, self._notify), reserved=reserved, steps=config.run.steps,
             regenerate_every=play.regenerate_every, seeds=play.seeds, repeats=play.repeats,
             hinted_every_step=play.hinted == "every_step", agent_sampling=agent_sampling, after_step=evaluate,
         )

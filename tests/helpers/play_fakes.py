@@ -52,6 +52,7 @@ from spade_agentic_plugins.rewards import HintRegret, HintRegretOptions
 from spade_agentic_plugins.round_robin import RoundRobin, RoundRobinOptions
 from spade_agentic_plugins.sqlite_memory import MemoryOptions, SqliteMemory
 
+HELPERS = Path(__file__).parent
 SPECIALS = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>",
     "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>",
@@ -463,7 +464,8 @@ class Game:
 
 
 def make_game(
-    rendering: Any, policy: Policy, *, reward: Any = None, designer: Any = None, hint_writer: Any = None, gates: Any = door_gates,
+    rendering: Any, policy: Policy, *, reward: Any = None, designer: Any = None, hint_writer: Any = None,
+    gates: Any = door_gates,
     steps: int = 6, environments: int = 3, regenerate_every: int = 2, attempts: int = 3, seeds: int = 2, repeats: int = 2,
     delay: int | None = None, hinted_every_step: bool = False, deterministic: bool = True, slots: int = 64,
     min_pairs: int = 1, memory: Any = None, run_seed: int = 0, refused_advantage: float = -1.0, agent_group: Any = "instance",

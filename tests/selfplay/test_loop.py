@@ -240,7 +240,7 @@ async def test_a_run_that_is_continued_from_any_commit_does_what_the_uninterrupt
 async def test_latencies_do_not_change_a_deterministic_run(rendering):
     runs = [await played(rendering, steps=3, slots=5, delay_of=lambda name, k=k: hash((name, k)) % 7) for k in range(2)]
     assert runs[0].engine.waves == runs[1].engine.waves
-    assert [s for s in runs[0].learner.batches] == [s for s in runs[1].learner.batches]
+    assert runs[0].learner.batches == runs[1].learner.batches
 
 
 async def test_different_seeds_of_the_run_are_different_runs(rendering):

@@ -41,7 +41,8 @@ def test_the_ring_is_the_newest_entries_whatever_is_added(names, capacity):
 
 def test_seeds_are_of_the_same_skill_and_within_the_band():
     memory = filled(
-        [entry("in"), entry("low", win_rate=0.1), entry("high", win_rate=0.9), entry("other", skill=B), entry("new", win_rate=None)]
+        [entry("in"), entry("low", win_rate=0.1), entry("high", win_rate=0.9), entry("other", skill=B),
+         entry("new", win_rate=None)]
     )
     seeds, _ = memory.sample(A, seed=0)
     assert [s.draft_id for s in seeds] == ["in"]

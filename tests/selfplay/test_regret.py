@@ -132,7 +132,9 @@ async def play_pairs(rendering, hint, policy, *, seeds=8, repeats=4):
     )
     environment = in_pool(door(), hint=hint)
     units = [
-        pair_requests(environment, seed, repeat, arms=list(Arm), label="t0") for seed in range(seeds) for repeat in range(repeats)
+        pair_requests(environment, seed, repeat, arms=list(Arm), label="t0")
+        for seed in range(seeds)
+        for repeat in range(repeats)
     ]
     plays = [play for unit in await runner.play("b", units, Sampling(max_tokens=512)) for play in unit]
     return plays, paired_regret(map(PlayRecord.of, plays), min_pairs=2)
