@@ -58,8 +58,9 @@ class Page:
         lines = [line.strip().removeprefix("$ ") for _, body in self.blocks() for line in body.splitlines()]
         lines += _INLINE.findall(self.prose())
         for line in lines:
-            if line.startswith("spade-agentic "):
-                yield shlex.split(line.removesuffix("..."), comments=True)[1:]
+            words = shlex.split(line.removesuffix("..."), comments=True) if line.startswith("spade-agentic ") else []
+            if len(words) > 1:
+                yield words[1 : words.index(">") if ">" in words else None]
 
     def console(self) -> list[str]:
         """The command lines of ``console`` blocks: what a reader is asked to type, in order."""

@@ -6,9 +6,7 @@ import itertools
 import re
 from pathlib import Path
 
-import click
-import pytest
-import typer.main
+from typer.testing import CliRunner
 
 import spade_agentic
 from spade_agentic.config.load import load_config
@@ -41,34 +39,23 @@ def test_every_documentation_page_can_be_reached_from_the_readme(page_named) -> 
     assert pages <= linked
 
 
-def _parse(command: list[str]) -> None:
-    """Let the command line parse ``command`` without running it. Raises ``click.ClickException``."""
+def _refused(command: list[str]) -> str | None:
+    """What the command line says against ``command``; it is parsed, but help is asked for, so that nothing runs."""
     from spade_agentic.cli.main import app
 
-    current, words = typer.main.get_command(app), list(command)
-    context = click.Context(current, info_name="spade-agentic")
-    while isinstance(current, click.Group):
-        assert words, "a command group alone"
-        name, found, words = current.resolve_command(context, words)
-        assert found is not None
-        current = found
-        context = click.Context(current, info_name=name, parent=context, resilient_parsing=False)
-    current.make_parser(context).parse_args(list(words))
+    result = CliRunner().invoke(app, [*command, "--help"])
+    return None if result.exit_code == 0 else result.output
 
 
 def test_every_command_shown_exists_with_its_options(page) -> None:
     for command in page.commands():
-        try:
-            _parse(command)
-        except click.ClickException as error:
-            pytest.fail(f"{page.name}: spade-agentic {' '.join(command)}: {error.format_message()}")
+        assert _refused(command) is None, f"{page.name}: spade-agentic {' '.join(command)}"
 
 
 def test_a_command_that_does_not_exist_would_be_found() -> None:
-    with pytest.raises(click.ClickException):
-        _parse(["trian", "tooluse.yaml"])
-    with pytest.raises(click.ClickException):
-        _parse(["train", "tooluse.yaml", "--dry-rum"])
+    assert _refused(["train", "tooluse.yaml", "--dry-run"]) is None
+    assert _refused(["trian", "tooluse.yaml"]) is not None
+    assert _refused(["train", "tooluse.yaml", "--dry-rum"]) is not None
 
 
 def test_every_config_override_shown_is_accepted(page) -> None:
@@ -96,4 +83,4 @@ def test_the_readme_sets_up_with_exactly_two_commands(page_named) -> None:
 
 def test_no_line_of_prose_is_longer_than_the_code_may_be(page) -> None:
     for line in page.prose().splitlines():
-        assert len(line) <= 140 or line.startswith(("|", "#")) or page.name == "docs/config.md", f"{page.name}: {line}"
+        assert len(line) <= 128 or line.startswith(("|", "#")) or page.name == "docs/config.md", f"{page.name}: {line}"
