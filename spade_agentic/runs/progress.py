@@ -20,6 +20,8 @@ __all__ = ["InFlight", "Progress", "StatusFile", "mean_regret", "read_status"]
 
 RECENT_STEPS = 5
 """Steps that the time left is estimated from."""
+NO_PART_OF_A_STEP = ("starting", "evaluating")
+"""Stages whose time says nothing about how long the next step will take."""
 LISTED_IN_FLIGHT = 200
 
 
@@ -69,7 +71,10 @@ class Progress:
         """Go on to ``stage``; false where the run is in it already."""
         if stage == self.stage:
             return False
-        self.stage, self.stage_since = stage, self.clock()
+        now = self.clock()
+        if self.stage in NO_PART_OF_A_STEP:
+            self.step_since += now - self.stage_since
+        self.stage, self.stage_since = stage, now
         return True
 
     def play_started(self, play_id: str, env_id: str, arm: Arm) -> None:

@@ -84,6 +84,22 @@ def test_the_time_left_comes_from_recent_steps(clock: Clock) -> None:
     assert progress.left_s == 0.0
 
 
+def test_starting_and_measuring_are_in_no_steps_time(clock: Clock) -> None:
+    progress = Progress("run", 3, clock=clock)
+    for stage, seconds in (("evaluating", 50), ("designing", 7), ("playing", 3)):
+        clock.now += 100 if stage == "evaluating" else 0  # starting
+        progress.enter(stage)
+        clock.now += seconds
+    progress.step_done(1, {})
+    assert progress.last_step_s == pytest.approx(10.0)
+    progress.enter("evaluating")
+    clock.now += 50
+    progress.enter("playing")
+    clock.now += 4
+    progress.step_done(2, {})
+    assert progress.last_step_s == pytest.approx(4.0)
+
+
 def test_mean_regret_has_the_error_of_its_environments() -> None:
     values = [Regret(mean, 9.0, 4, 0.0, 0.0) for mean in (-0.1, 0.1, 0.3)]
     assert mean_regret(values) == (pytest.approx(0.1), pytest.approx(0.2 / 3**0.5), 3)
