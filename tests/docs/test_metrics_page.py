@@ -7,8 +7,10 @@ import re
 import pytest
 import torch
 
-from spade_agentic.hooks.records import Arm, Role
+from spade_agentic.evals import HeldOutEvaluator
+from spade_agentic.hooks.records import Arm, Program, Role, Sampling, Skill
 from spade_agentic.learning.loss import LossConfig, TokenRecord, summarise
+from spade_agentic.runs.reader import numbers
 from spade_agentic.selfplay.audit import audit_step
 from spade_agentic.selfplay.batch import BatchMaker
 from spade_agentic.selfplay.metrics import play_metrics, regret_metrics, round_metrics
@@ -60,3 +62,20 @@ def test_every_metric_is_explained(explained: set[str]) -> None:
         "audit/agent_ratio", "audit/designer_ratio", "audit/designer_gradient",
     }  # fmt: skip
     assert {_general(name) for name in names} <= explained
+
+
+async def test_every_metric_of_the_evaluation_is_explained(explained: set[str]) -> None:
+    class Runner:
+        sampling = Sampling()
+
+        async def play(self, instances, repeats, arm, sampling, *, purpose):
+            plays = [sample_play(arm=arm) for _ in instances for _ in range(repeats)]
+            for play, (program, seed) in zip(plays, [i for i in instances for _ in range(repeats)], strict=True):
+                play.env_id, play.seed = program.program_id, seed
+            return plays
+
+    worlds = [(Program(f"# {name}", Skill.TOOL_SELECTION, origin={"domain": name}), 1) for name in ("a", "b")]
+    held_out = HeldOutEvaluator(worlds, repeats=1, hinted_repeats=1, group_of=lambda program: program.origin["domain"])
+    result = await held_out.evaluate(Runner(), step=0)
+    names = {re.sub("sampled|greedy|hinted", "RATE", name) for name in numbers(result)}
+    assert {re.sub("RATE/[ab]$", "RATE/DOMAIN", name) for name in names} <= explained
