@@ -92,7 +92,7 @@ class Step:
 class Drawn:
     """What a goal function returns: slots of the phrasing, the criterion (reading ``env.state`` when called), the solution."""
 
-    slots: Mapping[str, str | int]
+    slots: Mapping[str, object]
     done: Callable[[], bool]
     steps: Sequence[Step]
 

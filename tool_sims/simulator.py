@@ -14,7 +14,7 @@ from .source import chain_program
 __all__ = ["Simulator", "simulator_factory"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Simulator:
     """One domain. ``module`` is what a program imports inside the sandbox; importing it registers the domain."""
 

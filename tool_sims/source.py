@@ -6,7 +6,7 @@ from spade_agentic import Program, Skill
 
 from .kit import Chain, Mods, chain_hint, chain_skills, default_turns, get_domain
 
-__all__ = ["changed_mods", "chain_program", "chain_source"]
+__all__ = ["chain_program", "chain_source", "changed_mods"]
 
 _TEMPLATE = '''\
 """{title}"""

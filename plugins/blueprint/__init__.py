@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from pydantic import Field
+
 from spade_agentic import (
     BuildContext,
     Designer,

@@ -17,7 +17,7 @@ The first three lines are needed, the others optional; each key at most once, in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spade_agentic import Skill
 from spade_agentic_sims.kit import MAX_CHAIN, Mods, SimEnv, all_tools, chain_skills, get_domain, needed_tools
@@ -46,7 +46,7 @@ class Blueprint:
     domain: str
     skill: Skill
     goals: tuple[str, ...]
-    mods: Mods = Mods()
+    mods: Mods = field(default_factory=Mods)
 
     def lines(self) -> list[str]:
         """The canonical form, one line per key in a fixed order; defaults are left out."""

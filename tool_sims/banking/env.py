@@ -58,7 +58,8 @@ class Banking(PeopleEnv):
     def list_payments(self, customer: str) -> list[dict[str, Any]]:
         """Show a customer's card payments."""
         self.record("customers", customer)
-        return [{"id": key, "shop": item["shop"], "amount": item["amount"]} for key, item in self.owned("payments", customer).items()]
+        payments = self.owned("payments", customer).items()
+        return [{"id": key, "shop": item["shop"], "amount": item["amount"]} for key, item in payments]
 
     # -- money
 

@@ -83,7 +83,10 @@ def pay_person(env: Banking, rng: random.Random) -> Drawn:
 @Banking.goal(
     skills=(Skill.ERROR_RECOVERY, Skill.API_ORCHESTRATION), tools=("list_accounts", "pay_customer", "move_money"), calls=4,
     vague=("amount", "the agreed sum"),
-    hint="list_accounts, pay_customer from the account that is named; it is short: move_money into it by what is short, then pay.",
+    hint=(
+        "list_accounts, pay_customer from the account that is named; "
+        "it is short: move_money into it by what is short, then pay."
+    ),
     phrasings=(
         "Pay {amount} to customer {payee} from the {source} of {who}; fill it from {other} if short.",
         "{who} owes customer {payee} {amount}: pay from {source}, fill from {other} if short.",
@@ -105,8 +108,9 @@ def top_up_pay(env: Banking, rng: random.Random) -> Drawn:
             return [Step(pay)]
         elsewhere = call("pay_customer", source=own[other], customer=payee, amount=short)
         swapped = call("move_money", source=own[source], target=own[other], amount=short)
+        eager = call("move_money", source=own[other], target=own[source], amount=amount)
         return [
-            Step(pay, "account_kind", (Alternative(call("move_money", source=own[other], target=own[source], amount=amount), "again"),)),
+            Step(pay, "account_kind", (Alternative(eager, "again"),)),
             Step(
                 call("move_money", source=own[other], target=own[source], amount=short), "recover",
                 (Alternative(pay, "again"), _ALTERNATIVE_DONE, *_wrong(swapped), Alternative(elsewhere, (Step(ANSWER),))),
@@ -173,9 +177,9 @@ def close_account(env: Banking, rng: random.Random) -> Drawn:
         close = call("close_account", account=own[kind])
         emptied = call("move_money", source=own[kind], target=own[other], amount=balance)
         wrong_way = call("move_money", source=own[other], target=own[kind], amount=left)
-        if not balance:
-            return [Step(close, "precondition", (Alternative(wrong_way, "again"), *_wrong(call("close_account", account=own[other]))))]
         wrong = Alternative(call("close_account", account=own[other]))
+        if not balance:
+            return [Step(close, "precondition", (Alternative(wrong_way, "again"), wrong))]
         return [
             Step(emptied, "precondition", (Alternative(close, "again"), Alternative(wrong_way, "again"))),
             Step(close, "account_kind", (wrong, _ALTERNATIVE_DONE)),
@@ -202,7 +206,7 @@ def _stop_card(env: Banking, rng: random.Random, right: str, wrong: str, status:
 
     card = env.owned_by("cards", customer)[kind]
     slots = {"who": env.customer_text(customer), "kind": kind}
-    done = lambda: env.state["cards"][card]["status"] == status  # noqa: E731
+    done = lambda: env.state["cards"][card]["status"] == status
     return Drawn(slots, done, env.for_customer(customer, "list_cards", plan))
 
 
@@ -252,9 +256,10 @@ def freeze_both(env: Banking, rng: random.Random) -> Drawn:
 
     def plan(who: str) -> list[Step]:
         first, second = env.owned("cards", who)
+        more = (_ALTERNATIVE_DONE, *_wrong(call("cancel_card", card=second)))
         return [
             Step(call("freeze_card", card=first), "near_synonym", _wrong(call("cancel_card", card=first))),
-            Step(call("freeze_card", card=second), "finish_or_more", (_ALTERNATIVE_DONE, *_wrong(call("cancel_card", card=second)))),
+            Step(call("freeze_card", card=second), "finish_or_more", more),
         ]
 
     def done() -> bool:
@@ -283,8 +288,9 @@ def set_limit(env: Banking, rng: random.Random) -> Drawn:
     def plan(who: str) -> list[Step]:
         own = env.owned_by("cards", who)
         right, wrong = (call("set_limit", card=own[name], limit=limit) for name in (kind, other))
+        careless = (Alternative(right, "again"), Alternative(wrong, "again"))
         return [
-            Step(call("verify_customer", customer=who), "precondition", (Alternative(right, "again"), Alternative(wrong, "again"))),
+            Step(call("verify_customer", customer=who), "precondition", careless),
             Step(right, "account_kind", _wrong(wrong)),
         ]
 
@@ -339,7 +345,7 @@ def _settle(env: Banking, rng: random.Random, right: str, wrong: str, status: st
         return [Step(call(right, payment=target), "pick_by_field", _wrong(*others, call(wrong, payment=target)))]
 
     slots = {"who": env.customer_text(customer), "shop": shop}
-    done = lambda: env.state["payments"][chosen]["status"] == status  # noqa: E731
+    done = lambda: env.state["payments"][chosen]["status"] == status
     return Drawn(slots, done, env.for_customer(customer, "list_payments", plan))
 
 
@@ -384,7 +390,7 @@ def _report(env: Banking, rng: random.Random, reader: Any, table: str, kinds: tu
 
     value = env.state[table][env.owned_by(table, customer)[kind]][field]
     slots = {"who": env.customer_text(customer), "kind": kind}
-    done = lambda: env.state["answers"].get(customer) == value  # noqa: E731
+    done = lambda: env.state["answers"].get(customer) == value
     return Drawn(slots, done, env.for_customer(customer, reader, plan))
 
 

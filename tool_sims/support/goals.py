@@ -431,9 +431,10 @@ def ship_order(env: Support, rng: random.Random) -> Drawn:
         ship = call("ship_order", order=target)
         if who != customer:
             return [Step(ship)]
-        careless = (Alternative(ship, "again"), _ALTERNATIVE_DONE, Alternative(call("ship_order", order=other), (Step(ANSWER),)))
+        wrong = _wrong_end(call("ship_order", order=other))
+        careless = (Alternative(ship, "again"), _ALTERNATIVE_DONE, *wrong)
         return [
-            Step(ship, "pick_by_field", _wrong_end(call("ship_order", order=other))),
+            Step(ship, "pick_by_field", wrong),
             Step(call("restock_order", order=target, count=short), "recover", careless),
             Step(ship, "finish_or_more", (_ALTERNATIVE_DONE,)),
         ]
