@@ -57,11 +57,21 @@ class TreeLayout:
         assert position == self.tokens, (position, self.tokens)
 
 
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """What sums are kept in: float32, or float64 where the inputs are."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _scores(q: Tensor, k: Tensor, causal: bool, scale: float) -> Tensor:
+    scores = (q @ k.transpose(-1, -2)).to(_wide(q.dtype)) * scale
+    if not causal:
+        return scores
+    keep = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    return scores.masked_fill(~keep, float("-inf"))
+
+
 def _math_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
-    scores = (q @ k.transpose(-1, -2)).float() * scale
-    if causal:
-        keep = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-        scores = scores.masked_fill(~keep, float("-inf"))
+    scores = _scores(q, k, causal, scale)
     lse = scores.logsumexp(-1)
     return ((scores - lse[..., None]).exp().to(v.dtype)) @ v, lse
 
@@ -69,14 +79,10 @@ def _math_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -
 def _math_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    scores = (q @ k.transpose(-1, -2)).float() * scale
-    if causal:
-        keep = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-        scores = scores.masked_fill(~keep, float("-inf"))
-    probs = (scores - lse[..., None]).exp()
+    probs = (_scores(q, k, causal, scale) - lse[..., None]).exp()
     grad_v = probs.to(grad.dtype).transpose(-1, -2) @ grad
-    delta = (grad.float() * out.float()).sum(-1, keepdim=True)
-    grad_scores = (probs * ((grad @ v.transpose(-1, -2)).float() - delta) * scale).to(q.dtype)
+    delta = (grad.to(probs.dtype) * out.to(probs.dtype)).sum(-1, keepdim=True)
+    grad_scores = (probs * ((grad @ v.transpose(-1, -2)).to(probs.dtype) - delta) * scale).to(q.dtype)
     return grad_scores @ k, grad_scores.transpose(-1, -2) @ q, grad_v
 
 
@@ -104,7 +110,7 @@ class _TreeAttention(torch.autograd.Function):
         keys, values = k.expand(-1, repeats, -1, -1), v.expand(-1, repeats, -1, -1)
         # The buffer is laid out as [tokens, kv_heads, repeats, head_dim], which is what the output projection reads.
         out = q.new_empty(tokens, kv_heads, repeats, head_dim).permute(1, 2, 0, 3)
-        lse = torch.empty(tokens, kv_heads, repeats, dtype=torch.float32, device=q.device).permute(1, 2, 0)
+        lse = torch.empty(tokens, kv_heads, repeats, dtype=_wide(q.dtype), device=q.device).permute(1, 2, 0)
         for node in nodes:
             own = slice(node.start, node.end)
             out[:, :, own], lse[:, :, own] = attend(q[:, :, own], keys[:, :, own], values[:, :, own], True, scale)

@@ -71,8 +71,9 @@ class MicroBatch:
         return self.token_ids.numel()
 
     def to(self, device: torch.device) -> MicroBatch:
-        moved: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        return MicroBatch(**{name: v.to(device) if isinstance(v, Tensor) else v for name, v in moved.items()})
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        values |= {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
+        return MicroBatch(**values)
 
 
 def check_batch(batch: Sequence[TrainSequence]) -> None:
@@ -129,15 +130,14 @@ def pack(batch: Sequence[TrainSequence], token_budget: int, *, share: bool = Tru
     inputs = [_inputs(s) for s in ordered]
     common = [0] + [_common(a, b) if share else 0 for a, b in pairwise(inputs)]
     rows: list[MicroBatch] = []
-    first, used = 0, 0
-    for i, tokens in enumerate(inputs):
-        cost = len(tokens) if i == first else len(tokens) - common[i]
+    first = 0
+    for i in range(1, len(inputs)):
+        used = _row_size(inputs, common, first, i)
         # A tree is cut only where it must be, for its prefix is computed again in the next row.
-        whole = _tree_size(inputs, common, i) if 2 * used > token_budget and common[i] < MIN_SHARED_TOKENS else cost
-        if i > first and used + whole > token_budget:
+        starts_tree = common[i] < MIN_SHARED_TOKENS and 2 * used > token_budget
+        if _row_size(inputs, common, first, _tree_end(common, i) if starts_tree else i + 1) > token_budget:
             rows.append(_packed_row(ordered[first:i], inputs[first:i], common[first:i]))
-            first, used, cost = i, 0, len(tokens)
-        used += cost
+            first = i
     rows.append(_packed_row(ordered[first:], inputs[first:], common[first:]))
     return rows
 
@@ -197,14 +197,34 @@ def _common(a: _Ints, b: _Ints) -> int:
     return int(differ[0]) if len(differ) else n
 
 
-def _tree_size(inputs: Sequence[_Ints], common: Sequence[int], first: int) -> int:
-    """Tokens of the tree that begins with sequence ``first``."""
-    size = len(inputs[first])
-    for tokens, shared in zip(inputs[first + 1 :], common[first + 1 :], strict=True):
-        if shared < MIN_SHARED_TOKENS:
-            break
-        size += len(tokens) - shared
-    return size
+def _tree_end(common: Sequence[int], first: int) -> int:
+    """Where the tree ends that begins with sequence ``first``."""
+    end = first + 1
+    while end < len(common) and common[end] >= MIN_SHARED_TOKENS:
+        end += 1
+    return end
+
+
+def _branch(
+    inputs: Sequence[_Ints], common: Sequence[int], low: int, high: int, depth: int
+) -> tuple[int, list[tuple[int, int]]]:
+    """How far sequences ``[low, high)``, equal up to ``depth``, are laid as one node, and into which parts they fork there.
+
+    A single sequence is one node to its end, and has no parts.
+    """
+    if high - low == 1:
+        return len(inputs[low]), []
+    shared = min([len(inputs[low]), *common[low + 1 : high]])
+    if shared - depth < MIN_SHARED_TOKENS:
+        shared = depth
+    cuts = [i for i in range(low + 1, high) if common[i] - shared < MIN_SHARED_TOKENS]
+    return shared, list(zip([low, *cuts], [*cuts, high], strict=True))
+
+
+def _row_size(inputs: Sequence[_Ints], common: Sequence[int], low: int, high: int, depth: int = 0) -> int:
+    """Computed tokens of a row of sequences ``[low, high)``."""
+    end, parts = _branch(inputs, common, low, high, depth)
+    return end - depth + sum(_row_size(inputs, common, a, b, end) for a, b in parts)
 
 
 @dataclass(slots=True)
@@ -221,23 +241,20 @@ class _Trees:
 
     def grow(self, low: int, high: int, depth: int, path: _Ints) -> None:
         """Lay out sequences ``[low, high)``, whose first ``depth`` tokens already lie at ``path``."""
-        shared = min([len(self.inputs[low]), *self.common[low + 1 : high]])
-        if high - low > 1 and shared - depth < MIN_SHARED_TOKENS:
-            shared = depth
-        index = len(self.nodes)
-        start, self.size = self.size, self.size + shared - depth
-        if shared > depth:
+        end, parts = _branch(self.inputs, self.common, low, high, depth)
+        index, start = len(self.nodes), self.size
+        self.size += end - depth
+        if end > depth:
             self.nodes.append(Node(start, self.size, self.size))
-            self.tokens.append(self.inputs[low][depth:shared])
-            self.positions.append(np.arange(depth, shared))
+            self.tokens.append(self.inputs[low][depth:end])
+            self.positions.append(np.arange(depth, end))
             path = np.concatenate([path, np.arange(start, self.size)])
-        if high - low == 1:
+        if not parts:
             self.paths.append(path)
             return
-        cuts = [i for i in range(low + 1, high) if self.common[i] - shared < MIN_SHARED_TOKENS]
-        for a, b in zip([low, *cuts], [*cuts, high], strict=True):
-            self.grow(a, b, shared, path)
-        if shared > depth:
+        for a, b in parts:
+            self.grow(a, b, end, path)
+        if end > depth:
             self.nodes[index] = Node(start, self.nodes[index].end, self.size)
 
 

@@ -39,10 +39,10 @@ class LossConfig:
 def token_logprobs(logits: Tensor, target: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probabilities of ``target`` ``[n]`` under ``softmax(logits / temperature)``, and that distribution's entropy.
 
-    ``logits`` is ``[n, vocabulary]``, ``temperature`` ``[n]`` and positive. Both results are float32 ``[n]``, in nats; the
-    entropy is a measurement and carries no gradient.
+    ``logits`` is ``[n, vocabulary]``, ``temperature`` ``[n]`` and positive. Both results are ``[n]``, in nats, and
+    at least float32; the entropy is a measurement and carries no gradient.
     """
-    logits = logits.float()
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if bool((temperature != 1.0).any()):  # one pass less over [n, vocabulary] where there is nothing to divide
         logits = logits / temperature[:, None]
     logprobs = torch.log_softmax(logits, dim=-1)
