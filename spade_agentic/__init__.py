@@ -103,6 +103,9 @@ _EXPORTS: dict[str, str] = {
     "EmbeddedEngine": "spade_agentic.inference.engine",
     "EmbeddedOptions": "spade_agentic.inference.options",
     "PolicyClient": "spade_agentic.inference.client",
+    # sandboxes
+    "SandboxOptions": "spade_agentic.sandbox.options",
+    "sandbox_for_run": "spade_agentic.sandbox.backends",
     # learning
     "TorchLearner": "spade_agentic.learning.torch_backend",
     "TorchOptions": "spade_agentic.learning.options",
@@ -202,6 +205,8 @@ if TYPE_CHECKING:
         committed_metrics as committed_metrics,
         last_committed_step as last_committed_step,
     )
+    from spade_agentic.sandbox.backends import sandbox_for_run as sandbox_for_run
+    from spade_agentic.sandbox.options import SandboxOptions as SandboxOptions
 
 
 def __getattr__(name: str) -> Any:

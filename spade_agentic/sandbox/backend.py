@@ -1,16 +1,14 @@
-"""The pool: what a run uses as its sandbox. It owns the spawner, and knows nothing of any operating system."""
+"""The sandboxes that a run uses: a pool of workers, least recently used ones making room."""
 
 from __future__ import annotations
 
 import asyncio
-import collections
-import itertools
-import json
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,157 +17,285 @@ import structlog
 from spade_agentic.errors import SandboxError, SandboxUnavailable
 from spade_agentic.hooks.records import Program
 
+from . import bubblewrap
 from .channel import Channel
-from .layout import BASE_PACKAGES, find_packages
+from .layout import Layout
 from .options import SandboxOptions
 from .owners import Owner, UserPool, reap_orphans
 from .wire import ProtocolError
-from .worker import Worker
+from .worker import Play, Worker
 
-__all__ = ["HASH_SEEDS", "WorkerSandbox"]
+__all__ = ["AutoSandbox", "BubblewrapSandbox", "LoadedProgram", "PooledSandbox", "ProcessSandbox"]
 
-HASH_SEEDS = (0, 1)
-"""Two zygotes: a second copy of a program is loaded under another hash seed than the first."""
+_log = structlog.get_logger("spade_agentic.sandbox")
+_HASH_SEEDS = (0, 1)
+_STOP_S = 10.0
 
-log = structlog.get_logger(__name__)
+
+class LoadedProgram:
+    """A program that has been loaded once, and is loaded again where its worker had to make room or was killed."""
+
+    def __init__(self, sandbox: PooledSandbox, program: Program, variant: int) -> None:
+        self.program = program
+        self.variant = variant
+        self.manifest: Mapping[str, Any] = {}
+        self.worker: Worker | None = None
+        self.users = 0
+        self.closed = False
+        self.lock = asyncio.Lock()
+        self._sandbox = sandbox
+
+    async def play(self) -> Play:
+        """Raises :class:`EnvironmentFault` where the program does not load again."""
+        assert not self.closed, "the program is closed"
+        return await self._sandbox.open_play(self)
+
+    async def close(self) -> None:
+        """Kill the worker, plays and all."""
+        if not self.closed:
+            self.closed = True
+            await self._sandbox.close_program(self)
 
 
-class WorkerSandbox:
-    """A :class:`~spade_agentic.hooks.kinds.Sandbox` of killable worker processes.
+class PooledSandbox:
+    """What both backends share. ``found`` says how workers are confined on this machine (after ``start``)."""
 
-    ``wrapper`` is a command line that the zygotes run under (bubblewrap's), with ``{folder}`` for the owner's state folder.
-    ``found`` says, after :meth:`start`, what this machine lets a worker be confined with.
-    """
+    name = "process"
 
-    def __init__(self, name: str, options: SandboxOptions, *, run: str = "run", wrapper: Sequence[str] = ()) -> None:
-        self.name, self.options = name, options
-        self.found: dict[str, Any] = {}
-        self._run, self._wrapper = run, list(wrapper)
+    def __init__(self, options: SandboxOptions | None = None, *, run: str = "run", wanted: Mapping[str, bool] | None = None) -> None:
+        """``run`` is part of the owner's label. ``wanted`` switches means of confinement off: for tests and ``doctor``."""
+        self.options = options or SandboxOptions()
+        self.found: Mapping[str, Any] = {}
+        self._run = run
+        self._wanted = {"user": True, "pidns": True, "landlock": True} | dict(wanted or {})
         self._owner: Owner | None = None
-        self._users: UserPool | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: Channel | None = None
-        self._numbers = itertools.count(1)
-        self._workers: set[Worker] = set()
-        self._copies: collections.Counter[str] = collections.Counter()
+        self._programs: dict[int, LoadedProgram] = {}  # those with a worker, least recently used first
+        self._live = 0
+        self._loads: dict[str, int] = {}
+        self._count = 0
+
+    def _wrapper(self, layout: Layout) -> list[str]:
+        return []
+
+    # -- start and stop
 
     async def start(self) -> None:
-        """Remove what dead runs left, start the spawner and wait until it can serve. Raises SandboxUnavailable."""
+        """Reap what dead runs left, start the spawner and wait for its zygotes. Call it before torch is imported."""
+        assert self._owner is None, "started twice"
+        layout = Layout.here(self.options.packages)
+        wrapper = self._wrapper(layout)
         reaped = reap_orphans()
         if reaped:
-            log.warning("sandbox_reaped", owners=reaped)
-        self._room = asyncio.Semaphore(self.options.workers)
-        self._turnstile = asyncio.Semaphore(self.options.concurrency)
-        self._sending = asyncio.Lock()
-        self._owner = owner = Owner.claim(self._run)
+            _log.info("sandbox_reaped", owners=reaped)
+        self._gate = asyncio.Semaphore(self.options.concurrency)
+        self._room = asyncio.Condition()
+        self._control_lock = asyncio.Lock()
         self._users = UserPool() if os.geteuid() == 0 else None
+        self._owner = Owner.claim(self._run)
+        self._inside = "/tmp" if wrapper else str(self._owner.folder)
+        try:
+            await self._start_spawner(layout, wrapper)
+        except BaseException:
+            await self.stop()
+            raise
+        _log.debug("sandbox_started", backend=self.name, **self.found)
+
+    async def _start_spawner(self, layout: Layout, wrapper: list[str]) -> None:
+        assert self._owner is not None
         ours, theirs = socket.socketpair()
-        layout = json.dumps({"path": [], "packages": self._packages()})
-        boot = str(Path(__file__).with_name("boot.py"))
-        command = [sys.executable, "-s", "-S", "-P", "-B", boot, "spawner", owner.label, str(theirs.fileno()), layout]
-        self._process = subprocess.Popen(
-            command, env={"LC_ALL": "C.UTF-8"}, cwd="/", pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=(owner.folder / "stderr").open("wb"),
-        )  # fmt: skip
-        theirs.close()
         self._control = Channel(ours)
+        boot = str(Path(__file__).with_name("boot.py"))
+        guest = [sys.executable, "-s", "-S", "-P", "-B", boot, "spawner", self._owner.label, str(theirs.fileno()), layout.text()]
+        log = self._owner.folder / "spawner.log"
+        with theirs, log.open("wb") as file:
+            self._spawner = subprocess.Popen(
+                guest, env={"LC_ALL": "C.UTF-8"}, cwd="/", pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file,
+            )  # fmt: skip
+        wanted = self._wanted | {"probe_uid": self._users.probe if self._users else 0}
+        setup = {
+            "host": os.getpid(),
+            "die_with_parent": threading.current_thread() is threading.main_thread(),
+            "hash_seeds": _HASH_SEEDS,
+            "wrapper": wrapper,
+            "zygote": {"preload": self.options.preload, "wanted": wanted},
+        }
         try:
             async with asyncio.timeout(self.options.start_timeout_s):
-                report = await self._control.ask(self._setup())
-        except (TimeoutError, ProtocolError) as error:
-            report = {"error": f"no answer within {self.options.start_timeout_s} s ({error})"}
-        if report is None or "error" in report:
-            said = (owner.folder / "stderr").read_text(errors="replace").strip()[-1500:]
-            await self.stop()
-            raise SandboxUnavailable(f"sandbox {self.name!r} does not start here: {(report or {}).get('error', '')} {said}")
-        self.found = report
-        log.info("sandbox_started", backend=self.name, **report)
-
-    def _packages(self) -> dict[str, str]:
-        return find_packages([*BASE_PACKAGES, *self.options.packages, *(name.split(".")[0] for name in self.options.preload)])
-
-    def _setup(self) -> dict[str, Any]:
-        assert self._owner is not None
-        wanted = {"user": True, "pidns": True, "landlock": True, "probe_uid": self._users.probe if self._users else 0}
-        return {
-            "host": os.getpid(), "die_with_parent": True, "hash_seeds": list(HASH_SEEDS),
-            "wrapper": [part.replace("{folder}", str(self._owner.folder)) for part in self._wrapper],
-            "zygote": {"preload": list(self.options.preload), "wanted": wanted},
-        }
-
-    async def load(self, program: Program) -> Worker:
-        """Load ``program`` in a worker of its own.
-
-        While a copy of it is loaded, the next one is loaded under another hash seed. Raises EnvironmentFault where the
-        program is at fault, and SandboxError where no worker can be had.
-        """
-        assert self._control is not None, "the sandbox is not started"
-        try:
-            async with asyncio.timeout(self.options.wait_timeout_s):
-                await self._room.acquire()
+                answer = await self._control.ask(setup)
         except TimeoutError:
-            raise SandboxError(
-                f"all {self.options.workers} workers were taken for {self.options.wait_timeout_s} s; raise the sandbox's"
-                " option workers, or load fewer programs at once"
-            ) from None
-        variant = self._copies[program.program_id] % len(HASH_SEEDS)
-        self._copies[program.program_id] += 1
-        try:
-            worker = await self._start_worker(program, variant)
-        except BaseException:
-            self._forget(program, None, None)
-            raise
-        try:
-            await worker.load(program)
-        except BaseException:
-            await worker.close()
-            raise
-        return worker
-
-    async def _start_worker(self, program: Program, variant: int) -> Worker:
-        assert self._control is not None and self._owner is not None
-        uid = self._users.take() if self._users is not None and self.found["user"] else None
-        work, theirs = Channel.pair()
-        leash, thats = Channel.pair()
-        worker = Worker(work, leash, self.options, self._turnstile, lambda: self._forget(program, worker, uid))
-        request = {
-            "variant": variant, "limits": self.options.guest_limits(), "uid": uid or 0,
-            "folder": str(self._owner.folder / f"worker-{next(self._numbers)}"),
-        }
-        self._workers.add(worker)
-        try:
-            async with self._sending:
-                await self._control.send_with_fds(request, [theirs, thats])
-        except OSError as error:
-            work.close()
-            leash.close()
-            raise SandboxError(f"the spawner of sandbox {self.name!r} is gone: {error}") from error
-        return worker
-
-    def _forget(self, program: Program, worker: Worker | None, uid: int | None) -> None:
-        """Give back what a worker had."""
-        if worker is not None:
-            self._workers.discard(worker)
-        if uid is not None and self._users is not None:
-            self._users.give_back(uid)
-        self._copies[program.program_id] -= 1
-        if not self._copies[program.program_id]:
-            del self._copies[program.program_id]
-        self._room.release()
+            answer = {"error": f"no answer within {self.options.start_timeout_s:g} s"}
+        if answer is None or "error" in answer:
+            said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+            what = (answer or {}).get("error", "the spawner ended")
+            raise SandboxError(f"the {self.name} sandbox did not start: {what} {' '.join(said)}".strip())
+        self.found = answer
 
     async def stop(self) -> None:
-        """Kill every worker, zygote and the spawner, and remove the state folder."""
-        await asyncio.gather(*(worker.close() for worker in list(self._workers)))
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        if self._process is not None:
-            try:
-                await asyncio.to_thread(self._process.wait, 10.0)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                await asyncio.to_thread(self._process.wait)
-            self._process = None
-        if self._owner is not None:
-            self._owner.release()
-            self._owner = None
+        """Kill every worker, end the spawner, remove the state folder. May be called twice."""
+        owner, self._owner = self._owner, None
+        if owner is None:
+            return
+        await asyncio.gather(*(self._drop(item) for item in list(self._programs.values())))
+        self._control.close()
+        try:
+            async with asyncio.timeout(_STOP_S):
+                while self._spawner.poll() is None:
+                    await asyncio.sleep(0.005)
+        except TimeoutError:
+            self._spawner.kill()
+            self._spawner.wait()
+        owner.release()
+
+    # -- programs and plays
+
+    async def load(self, program: Program) -> LoadedProgram:
+        """Load a program in a fresh worker. Each further load of one program gets another hash seed in turn.
+
+        Raises :class:`EnvironmentFault` where the program is at fault and :class:`SandboxError` where we are.
+        """
+        turn = self._loads.get(program.program_id, 0)
+        self._loads[program.program_id] = turn + 1
+        loaded = LoadedProgram(self, program, turn % len(_HASH_SEEDS))
+        async with loaded.lock:
+            await self._ensure(loaded)
+        return loaded
+
+    async def open_play(self, loaded: LoadedProgram) -> Play:
+        await self._wait(lambda: loaded.users < self.options.plays, f"{self.options.plays} plays of one program are open")
+        loaded.users += 1
+        try:
+            async with loaded.lock:
+                worker = await self._ensure(loaded)
+                play = await worker.open()
+        except BaseException:
+            await self._release(loaded)
+            raise
+        play.on_close = lambda: self._release(loaded)
+        return play
+
+    async def close_program(self, loaded: LoadedProgram) -> None:
+        async with loaded.lock:
+            await self._drop(loaded)
+
+    async def _release(self, loaded: LoadedProgram) -> None:
+        loaded.users -= 1
+        async with self._room:
+            self._room.notify_all()
+
+    async def _ensure(self, loaded: LoadedProgram) -> Worker:
+        """The program's worker, started where there is none (any more). The caller holds the program's lock."""
+        if self._owner is None:
+            raise SandboxError("the sandbox is not running")
+        if loaded.worker is not None and loaded.worker.alive:
+            self._programs[id(loaded)] = self._programs.pop(id(loaded))
+            return loaded.worker
+        await self._drop(loaded)
+        await self._make_room()
+        self._programs[id(loaded)] = loaded
+        worker = loaded.worker = Worker(loaded.program, self.options, self._gate)
+        uid = self._users.take() if self._users else 0
+        self._count += 1
+        request = {
+            "variant": loaded.variant, "uid": uid, "folder": f"{self._inside}/w{self._count}", "limits": self.options.guest_limits(),
+        }
+        worker.on_gone = lambda: self._give_back(uid)
+        try:
+            await worker.start(lambda work, leash: self._request(request, [work, leash]))
+        except BaseException:
+            await self._drop(loaded)
+            raise
+        loaded.manifest = worker.manifest
+        return worker
+
+    async def _request(self, request: dict[str, Any], fds: list[int]) -> None:
+        try:
+            async with self._control_lock:
+                await self._control.send_with_fds(request, fds)
+        except (OSError, ProtocolError) as error:
+            raise SandboxError(f"the sandbox's spawner is gone: {error}") from error
+
+    async def _make_room(self) -> None:
+        """Take one of the places for workers; the worker that was used longest ago and is not played makes way."""
+
+        def room() -> bool:
+            return self._live < self.options.workers or self._idle() is not None
+
+        await self._wait(room, f"all {self.options.workers} workers are played")
+        idle = self._idle() if self._live >= self.options.workers else None
+        self._live += 1
+        if idle is not None:
+            await self._drop(idle)
+
+    def _idle(self) -> LoadedProgram | None:
+        """Not in use, and nobody is about to use it."""
+        for item in self._programs.values():
+            if item.users == 0 and not item.lock.locked() and item.worker is not None:
+                return item
+        return None
+
+    async def _wait(self, condition: Any, what: str) -> None:
+        try:
+            async with asyncio.timeout(self.options.wait_timeout_s), self._room:
+                await self._room.wait_for(condition)
+        except TimeoutError:
+            message = f"no room in the sandbox for {self.options.wait_timeout_s:g} s: {what}; raise sandbox.options.workers or .plays"
+            raise SandboxError(message) from None
+
+    async def _drop(self, loaded: LoadedProgram) -> None:
+        """Kill the program's worker if it has one; its place is free when this returns."""
+        worker, loaded.worker = loaded.worker, None
+        if worker is None:
+            return
+        self._programs.pop(id(loaded), None)
+        try:
+            await worker.kill()
+        finally:
+            self._live -= 1
+            async with self._room:
+                self._room.notify_all()
+
+    def _give_back(self, uid: int) -> None:
+        if self._users is not None:
+            self._users.give_back(uid)
+
+
+class ProcessSandbox(PooledSandbox):
+    """The ``process`` backend: needs nothing but Linux."""
+
+    name = "process"
+
+
+class BubblewrapSandbox(PooledSandbox):
+    """The ``bubblewrap`` backend: no network and a file system of its own on top of what ``process`` does."""
+
+    name = "bubblewrap"
+
+    async def start(self) -> None:
+        """Raises :class:`SandboxUnavailable`, saying what to install, where bubblewrap does not work."""
+        missing = await bubblewrap.probe(Layout.here(self.options.packages))
+        if missing is not None:
+            raise SandboxUnavailable(missing)
+        await super().start()
+
+    def _wrapper(self, layout: Layout) -> list[str]:
+        return bubblewrap.wrapper(layout)
+
+
+class AutoSandbox(PooledSandbox):
+    """``bubblewrap`` where it really works, else ``process``; ``name`` and ``reason`` say which and why, after ``start``."""
+
+    name = "auto"
+    reason = ""
+
+    async def start(self) -> None:
+        missing = await bubblewrap.probe(Layout.here(self.options.packages))
+        if missing is None:
+            self.name, self.reason = "bubblewrap", "bubblewrap works on this machine"
+        else:
+            self.name, self.reason = "process", missing
+            _log.warning("sandbox_without_bubblewrap", backend=self.name, reason=missing)
+        await super().start()
+
+    def _wrapper(self, layout: Layout) -> list[str]:
+        return bubblewrap.wrapper(layout) if self.name == "bubblewrap" else []

@@ -96,6 +96,8 @@ def _text(value: Any, max_chars: int) -> str:
         raise EnvironmentFault("bad_type", f"the observation is a {type(value).__name__}, not text")
     if len(value) > max_chars:
         raise EnvironmentFault("too_large", f"an observation of {len(value)} characters, at most {max_chars}")
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise EnvironmentFault("bad_type", "the observation holds what UTF-8 cannot")
     return value
 
 

@@ -1,40 +1,54 @@
-"""Where a sandboxed interpreter finds the few modules that programs may import."""
+"""From where a sandbox imports: folders of installed modules, and packages that lie elsewhere (editable installs)."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import sys
+import sysconfig
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 from spade_agentic.errors import SandboxError
 
-__all__ = ["BASE_PACKAGES", "find_packages", "interpreter_folders"]
+__all__ = ["Layout"]
 
-BASE_PACKAGES = (
-    "spade_agentic", "spade_agentic_sims", "pluggy", "pydantic", "pydantic_core", "annotated_types", "typing_extensions",
-    "typing_inspection",
-)
-"""Top-level modules that the environment contract and the simulators (plugins, so they import pluggy) need."""
+_OURS = ("spade_agentic", "spade_agentic_plugins", "spade_agentic_sims")
 
 
-def find_packages(names: Iterable[str]) -> dict[str, str]:
-    """The file or folder of every top-level module. Raises :class:`SandboxError` where one is not installed."""
-    return {name: _place(name) for name in dict.fromkeys(names)}
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """``path``: folders with installed modules. ``packages``: top-level module to its folder, or its file."""
+
+    path: tuple[str, ...]
+    packages: dict[str, str]
+
+    @classmethod
+    def here(cls, more: Iterable[str] = ()) -> Layout:
+        """The layout of this interpreter, with the top-level modules ``more`` added."""
+        installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+        installed += [entry for entry in sys.path if os.path.basename(entry) in ("site-packages", "dist-packages")]
+        path = tuple(entry for entry in dict.fromkeys(map(os.path.realpath, installed)) if os.path.isdir(entry))
+        packages: dict[str, str] = {}
+        for name in dict.fromkeys((*_OURS, *more)):
+            place = _place(name)
+            if place is None and name not in _OURS[1:]:
+                raise SandboxError(f"programs may import {name}, but there is no such module")
+            if place is not None and os.path.dirname(place) not in path:
+                packages[name] = place
+        return cls(path, packages)
+
+    def text(self) -> str:
+        return json.dumps({"path": self.path, "packages": self.packages})
 
 
-def _place(name: str) -> str:
-    spec: Any = importlib.util.find_spec(name)
-    if spec is not None and spec.submodule_search_locations:
-        return str(Path(next(iter(spec.submodule_search_locations))).resolve())
-    if spec is not None and spec.origin and spec.origin.endswith(".py"):
-        return str(Path(spec.origin).resolve())
-    raise SandboxError(f"programs shall be able to import {name!r}, but it is not an installed Python module or package")
-
-
-def interpreter_folders() -> list[str]:
-    """The folders that the interpreter itself lives in, for a file system that has nothing else."""
-    places = [sys.base_prefix, sys.base_exec_prefix, str(Path(sys.executable).resolve().parent), *filter(None, sys.path)]
-    folders = [str(Path(place).resolve()) for place in places if Path(place).is_dir() and "python" in place.lower()]
-    return sorted(set(folders) | {str(Path(sys.base_prefix).resolve())})
+def _place(name: str) -> str | None:
+    """Where a top-level module is: its folder, or its file."""
+    loaded = sys.modules.get(name)
+    spec = loaded.__spec__ if loaded is not None else importlib.util.find_spec(name)
+    if spec is None:
+        return os.path.realpath(loaded.__file__) if loaded is not None and loaded.__file__ else None
+    if spec.submodule_search_locations:
+        return os.path.realpath(next(iter(spec.submodule_search_locations)))
+    return os.path.realpath(spec.origin) if spec.origin and spec.has_location else None

@@ -12,7 +12,7 @@ __all__ = ["SandboxOptions"]
 class SandboxOptions(Options):
     """Sizes, limits and deadlines. Times are in seconds, sizes in MB (2^20 bytes) or KB."""
 
-    workers: int = Field(default=32, ge=1, le=512, description="Most programs that are loaded at once; idle ones make room.")
+    workers: int = Field(default=192, ge=1, le=1024, description="Most programs that are loaded at once.")
     plays: int = Field(default=192, ge=1, le=1024, description="Most plays of one loaded program at once.")
     concurrency: int = Field(default=8, ge=1, le=256, description="Calls into programs at once; the clock of others waits.")
     load_timeout_s: float = Field(default=10.0, gt=0, description="Deadline for loading a program.")

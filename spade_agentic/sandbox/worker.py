@@ -1,152 +1,273 @@
-"""One loaded program, as the host sees it: a supervisor with its runner, started through the spawner."""
+"""The host's handles: a worker (one loaded program) and a play (one fork of it)."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from spade_agentic.errors import EnvironmentFault, EnvironmentTimeout, SandboxError
+from spade_agentic.hooks.kinds import StepObservation
 from spade_agentic.hooks.records import Program
 
 from .channel import Channel
-from .checks import checked_manifest
+from .checks import checked_manifest, checked_probe, checked_reset, checked_step
 from .options import SandboxOptions
-from .play import HostPlay
 from .wire import ProtocolError
 
-__all__ = ["Worker"]
+__all__ = ["Play", "Start", "Worker"]
 
-_GONE_TIMEOUT_S = 10.0
-_EXTRAS = {
-    "threads": ("extra_thread", "a thread"),
-    "children": ("extra_child", "a process"),
-    "descriptors": ("extra_descriptor", "an open descriptor"),
-    "maps": ("shared_map", "a writable shared map"),
-}
+Start = Callable[[int, int], Awaitable[None]]
+"""Has a supervisor started on two descriptors, (work, leash); takes them over."""
+
+_GRACE_S = 1.0
+_GONE_S = 10.0
+_CODES = {"threads": "extra_thread", "children": "extra_child", "descriptors": "extra_descriptor", "maps": "shared_map"}
 
 
 class Worker:
-    """A :class:`~spade_agentic.hooks.kinds.SandboxProgram`.
+    """One program, loaded in a process tree of its own.
 
-    ``work`` leads to the runner, ``leash`` to the supervisor; closing the leash kills everything. ``released`` is called
-    once, when the worker is gone. ``turnstile`` bounds the calls into all programs of the sandbox.
+    ``leash`` goes to the supervisor, which kills the tree when it is asked to, or when the leash closes; ``work`` to the
+    runner, which shares its interpreter with the program and is not believed.
     """
 
-    manifest: Mapping[str, Any]
+    def __init__(self, program: Program, options: SandboxOptions, gate: asyncio.Semaphore) -> None:
+        self.program = program
+        self.options = options
+        self.gate = gate
+        self.plays: dict[int, Play] = {}
+        self.manifest: Mapping[str, Any] = {}
+        self.supervisor_pid = 0
+        self.on_gone: Callable[[], None] | None = None
+        self._numbers = 0
+        self._why: EnvironmentFault | None = None
+        self._farewell: dict[str, Any] | None = None
+        self._answers: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._stopping = asyncio.Lock()
+        self._gone = asyncio.Event()
 
-    def __init__(
-        self, work: Channel, leash: Channel, options: SandboxOptions, turnstile: asyncio.Semaphore,
-        released: Callable[[], None],
-    ) -> None:
-        self.options, self.turnstile = options, turnstile
-        self._work, self._leash = work, leash
-        self._released = released
-        self._numbers = itertools.count(1)
-        self._plays: set[int] = set()
-        self._work_lock, self._leash_lock = asyncio.Lock(), asyncio.Lock()
-        self._fate: EnvironmentFault | None = None
-        self._gone = False
+    @property
+    def alive(self) -> bool:
+        return not self._gone.is_set() and self._why is None
 
-    async def load(self, program: Program) -> None:
-        """Load ``program`` and look at what it left behind. Raises EnvironmentFault, or SandboxError before it came to that."""
-        await self._ready()
-        try:
-            async with self.turnstile, asyncio.timeout(self.options.load_timeout_s):
-                answer = await self._work.ask({"source": program.source}, self.options.message_kb * 1024 + 64)
-        except TimeoutError:
-            raise EnvironmentTimeout(f"loading took more than {self.options.load_timeout_s} s") from None
-        except ProtocolError as error:
-            raise EnvironmentFault("protocol", str(error)) from error
-        if answer is None:
-            raise await self.why_gone() or EnvironmentFault("crash", "the process ended while it loaded the program")
-        if "manifest" not in answer:
-            raise EnvironmentFault(str(answer.get("fault", "protocol"))[:40], str(answer.get("detail", ""))[:500])
-        self.manifest = checked_manifest(program, answer["manifest"])
-        await self._audit()
-
-    async def _ready(self) -> None:
+    async def start(self, start: Start) -> None:
+        """Start the tree and load the program. Raises :class:`EnvironmentFault` for what the program does wrong."""
+        self._work, work = Channel.pair()
+        self._leash, leash = Channel.pair()
+        await start(work, leash)
+        self._listener = asyncio.create_task(self._listen())
         try:
             async with asyncio.timeout(self.options.start_timeout_s):
-                report = await self._leash.receive()
+                ready = await self._answers.get()
+            if ready is None or "ready" not in ready:
+                raise SandboxError(f"a worker did not start: {self._farewell or ready}")
+            self.supervisor_pid = int(ready["pid"])
+            async with self.gate:
+                await self._load()
+        except TimeoutError as error:
+            raise SandboxError("a worker did not start in time") from error
+        except BaseException:
+            await self.kill()
+            raise
+
+    async def _load(self) -> None:
+        """Load, check what was said about it, and audit what it left behind."""
+        try:
+            async with asyncio.timeout(self.options.load_timeout_s):
+                answer = await self._work.ask({"op": "load", "source": self.program.source})
         except TimeoutError:
-            raise SandboxError(f"a worker did not start within {self.options.start_timeout_s} s") from None
-        if report is None or "ready" not in report:
-            detail = "the spawner refused" if report is None else str(report.get("error", report))
-            raise SandboxError(f"a worker could not be started: {detail}")
+            raise EnvironmentTimeout("loading the program") from None
+        except ProtocolError as error:
+            raise EnvironmentFault("protocol", f"while loading: {error}") from error
+        if answer is None:
+            raise await self._end("the program ended its process while it was loaded")
+        if "fault" in answer:
+            raise EnvironmentFault(str(answer["fault"])[:40], str(answer.get("detail", ""))[:1000])
+        self.manifest = checked_manifest(self.program, answer.get("manifest"))
+        await self._audit()
 
     async def _audit(self) -> None:
-        """Refuse what a program has beyond its own thread and its plays, as the supervisor sees it from outside."""
+        """Raise where the tree holds more than it may; the supervisor looks, from outside."""
+        await self._leash.send({"op": "audit", "plays": len(self.plays)})
         try:
-            async with self._leash_lock, asyncio.timeout(self.options.step_timeout_s):
-                report = await self._leash.ask({"op": "audit", "plays": len(self._plays)})
+            async with asyncio.timeout(_GRACE_S + self.options.step_timeout_s):
+                answer = await self._answers.get()
         except TimeoutError:
-            raise SandboxError("the supervisor of a worker does not answer") from None
-        if report is None or "audit" not in report:
-            self._note(report)
-            raise self._fate or EnvironmentFault("crash", "the worker ended right after loading")
-        for what, (code, name) in _EXTRAS.items():
-            if report["audit"][what] > 0:
-                raise EnvironmentFault(code, f"the program keeps {name} of its own after it was loaded")
+            raise SandboxError("a worker's supervisor does not answer") from None
+        if answer is None:
+            raise await self._end("the program's process is gone")
+        for name, count in answer["audit"].items():
+            if count > 0:
+                raise EnvironmentFault(_CODES[name], f"{count} {name} beyond its own after it was loaded")
 
-    async def play(self) -> HostPlay:
-        """Fork a play. Raises EnvironmentFault where the worker is gone."""
+    async def _listen(self) -> None:
+        """Sort what the supervisor says: answers, and its farewell. The end of the leash is the end of the tree."""
+        try:
+            while (message := await self._leash.receive()) is not None:
+                if "gone" in message or "error" in message:
+                    self._farewell = message
+                else:
+                    self._answers.put_nowait(message)
+        except (OSError, ProtocolError) as error:
+            self._farewell = {"error": str(error)}
+        finally:
+            self._gone.set()
+            self._answers.put_nowait(None)
+
+    async def _end(self, what: str) -> EnvironmentFault:
+        """The fault to raise where the program's processes are gone: why they were ended, if anybody ended them."""
+        try:
+            async with asyncio.timeout(_GRACE_S):
+                await self._gone.wait()
+        except TimeoutError:
+            return EnvironmentFault("crash", what)
+        if self._why is not None:
+            return self._why
+        said = self._farewell or {}
+        if "exceeded" in said:
+            code = {"memory": "memory_limit", "processes": "process_limit"}[said["exceeded"]]
+            return EnvironmentFault(code, f"the program and its plays used too much: {said['exceeded']}")
+        return EnvironmentFault("crash", f"{what} (exit status {said.get('exited', 'unknown')})")
+
+    async def open(self) -> Play:
+        """Fork a play."""
+        self._numbers += 1
         channel, theirs = Channel.pair()
-        number = next(self._numbers)
+        play = Play(self, self._numbers, channel)
+        self.plays[play.number] = play
         try:
-            async with self._work_lock:
-                await self._work.send_with_fds({"op": "play", "play": number}, [theirs])
-        except (OSError, ProtocolError):
-            channel.close()
-            raise await self.why_gone() or EnvironmentFault("crash", "the worker of the program ended") from None
-        self._plays.add(number)
-        return HostPlay(self, number, channel)
+            await self._work.send_with_fds({"op": "play", "play": play.number}, [theirs])
+        except OSError:
+            fault = await self._end("the program's process is gone")
+            await play.close()
+            raise fault from None
+        return play
 
-    async def end_play(self, number: int, *, hung: bool) -> None:
-        """Kill one play; after a hang also make sure that nothing of it is left, else kill the worker."""
-        self._plays.discard(number)
-        if self._gone:
-            return
-        try:
-            async with self._work_lock, asyncio.timeout(self.options.step_timeout_s):
-                answer = await self._work.ask({"op": "stop", "play": number})
-            if answer != {"stopped": number}:
-                raise EnvironmentFault("protocol", "the runner did not stop a play")
-            if hung:
+    async def stop(self, play: Play) -> None:
+        """Kill one play that does not answer; where the runner does not do it, or something is left, kill everything."""
+        self.plays.pop(play.number, None)
+        async with self._stopping:
+            if not self.alive:
+                return
+            try:
+                async with asyncio.timeout(_GRACE_S):
+                    answer = await self._work.ask({"op": "stop", "play": play.number})
+                if answer != {"stopped": play.number}:
+                    raise ProtocolError("a play was not stopped")
                 await self._audit()
-        except (TimeoutError, OSError, ProtocolError, EnvironmentFault):
-            await self.close()
+            except (TimeoutError, ProtocolError, EnvironmentFault, OSError):
+                await self.kill(EnvironmentTimeout("another play of this program did not answer, and all were killed"))
 
-    async def why_gone(self) -> EnvironmentFault | None:
-        """Why the worker ended, as its supervisor tells; ``None`` where it has not ended."""
-        if self._fate is None and not self._gone:
-            with contextlib.suppress(TimeoutError, ProtocolError):
-                async with self._leash_lock, asyncio.timeout(1.0):
-                    self._note(await self._leash.receive())
-        return self._fate
-
-    def _note(self, farewell: Mapping[str, Any] | None) -> None:
-        if farewell is None:
-            self._fate = EnvironmentFault("crash", "the worker was killed")
-        elif "exceeded" in farewell:
-            self._fate = EnvironmentFault(str(farewell["exceeded"]), "the program and its plays used more than they may")
-        elif "exited" in farewell:
-            self._fate = EnvironmentFault("crash", f"the program's process ended with code {farewell['exited']}")
-
-    async def close(self) -> None:
-        """Kill everything and wait until the supervisor says that it is gone."""
-        if self._gone:
-            return
-        self._gone = True
+    async def kill(self, why: EnvironmentFault | None = None) -> None:
+        """Kill the tree and wait until it is gone; whoever still plays is told ``why``."""
+        self._why = self._why or why or EnvironmentTimeout("its worker was stopped")
+        for play in list(self.plays.values()):
+            play.drop()
         self._work.close()
         try:
-            with contextlib.suppress(TimeoutError, ProtocolError, OSError):
-                async with asyncio.timeout(_GONE_TIMEOUT_S):
-                    await self._leash.send({"op": "kill"})
-                    while (answer := await self._leash.receive()) is not None and "gone" not in answer:
-                        self._note(answer)
+            await self._leash.send({"op": "kill"})
+        except OSError:
+            pass  # it is gone already, which the listener hears
+        try:
+            async with asyncio.timeout(_GONE_S):
+                await self._gone.wait()
+        except TimeoutError as error:
+            raise SandboxError(f"a worker (pid {self.supervisor_pid}) could not be killed") from error
         finally:
+            self._listener.cancel()
             self._leash.close()
-            self._released()
+            if self.on_gone is not None:
+                self.on_gone, report = None, self.on_gone
+                report()
+
+
+class Play:
+    """One forked instance. The host counts its calls and checks every answer."""
+
+    def __init__(self, worker: Worker, number: int, channel: Channel) -> None:
+        self.number = number
+        self.on_close: Callable[[], Awaitable[None]] | None = None
+        self._worker = worker
+        self._channel = channel
+        self._steps = 0
+        self._running = False
+        self._closed = False
+
+    async def reset(self, seed: int) -> StepObservation:
+        answer = await self._ask({"op": "reset", "seed": seed}, "reset")
+        observation = checked_reset(answer, self._worker.options.max_text_chars)
+        self._steps, self._running = 0, True
+        return observation
+
+    async def step(self, action: Mapping[str, Any]) -> StepObservation:
+        """Raises :class:`RuntimeError` before a reset and after the end: that is the caller's mistake."""
+        if not self._running:
+            raise RuntimeError("step needs a reset first")
+        answer = await self._ask({"op": "step", "action": dict(action)}, "step")
+        observation = checked_step(answer, self._worker.options.max_text_chars)
+        self._steps += 1
+        used_up = self._steps >= self._worker.manifest["max_turns"]
+        if used_up and not observation.terminated and not observation.truncated:
+            observation = StepObservation(observation.text, observation.reward, False, True, observation.info)
+        self._running = not (observation.terminated or observation.truncated)
+        return observation
+
+    async def probe(self) -> Mapping[str, Any]:
+        return checked_probe(await self._ask({"op": "probe"}, "probe"))
+
+    async def close(self) -> None:
+        """Let the play go; its process ends when its socket closes."""
+        if self._closed:
+            return
+        self.drop()
+        self._worker.plays.pop(self.number, None)
+        if self.on_close is not None:
+            await self.on_close()
+
+    def drop(self) -> None:
+        self._closed = True
+        self._running = False
+        self._channel.close()
+
+    async def _ask(self, message: dict[str, Any], what: str) -> Any:
+        if self._closed:
+            raise self._worker_fault()
+        worker = self._worker
+        async with worker.gate:
+            if self._closed:
+                raise self._worker_fault()
+            try:
+                async with asyncio.timeout(worker.options.step_timeout_s):
+                    answer = await self._channel.ask(message, worker.options.message_kb * 1024)
+            except TimeoutError:
+                await self._lost()
+                raise EnvironmentTimeout(f"{what} took more than {worker.options.step_timeout_s:g} s") from None
+            except ProtocolError as error:
+                await self._lost()
+                raise EnvironmentFault("protocol", f"{what}: {error}") from error
+            except OSError:
+                answer = None  # closed under our hands; the reason follows
+        if answer is None:
+            raise self._worker_fault() if self._closed else await self._died(what)
+        if "fault" in answer:
+            raise EnvironmentFault(str(answer["fault"])[:40], str(answer.get("detail", ""))[:1000])
+        return answer.get("is")
+
+    async def _lost(self) -> None:
+        """Give up this play: it is killed, and the room that it took is free when this returns."""
+        self.drop()
+        await self._worker.stop(self)
+        if self.on_close is not None:
+            await self.on_close()
+
+    async def _died(self, what: str) -> EnvironmentFault:
+        worker = self._worker
+        if worker.alive:
+            await asyncio.sleep(0.02)  # a supervisor that ends a tree says why right after
+        if not worker.alive:
+            return await worker._end("the play's process ended")
+        return EnvironmentFault("crash", f"the play's process ended during {what}")
+
+    def _worker_fault(self) -> EnvironmentFault:
+        return self._worker._why or EnvironmentFault("crash", "the play's process is gone")
