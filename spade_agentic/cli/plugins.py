@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Command, Group, Json, Plugins, emit_json, print_table, say
+from .logs import configure_logs
+from .output import Command, Group, Json, Plugins, debugging, emit_json, print_table, say
 
 if TYPE_CHECKING:
     from spade_agentic.hooks.manager import PluginManager
@@ -106,6 +107,7 @@ def check(
     from spade_agentic.hooks.manager import PluginManager
     from spade_agentic.testing.checking import check_plugin
 
+    configure_logs(debug=debugging())
     problems: list[PluginError] = []
     manager = PluginManager.load(problems=problems)
     names = [target] if target in manager.plugins else _load_target(manager, target, problems)

@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .logs import configure_logs
+from .output import debugging
+
 if TYPE_CHECKING:
     from spade_agentic.hooks.kinds import Sandbox
     from spade_agentic.hooks.manager import PluginManager
@@ -19,9 +22,10 @@ EXAMPLE_SEED = 1
 
 
 def load_manager(plugins: Sequence[str] | None) -> PluginManager:
-    """Installed plugins and those of ``--plugin``."""
+    """Installed plugins and those of ``--plugin``; events of what they build go to standard error."""
     from spade_agentic.hooks.manager import PluginManager
 
+    configure_logs(debug=debugging())
     return PluginManager.load(plugins or ())
 
 
@@ -33,10 +37,12 @@ def build_sim(manager: PluginManager, name: str, folder: Path | None = None) -> 
 
 
 def _context(manager: PluginManager, folder: Path | None) -> Any:
-    from spade_agentic.config.schema import RunConfig
+    """For commands without a run: every simulator that is loaded may be imported in the sandbox."""
+    from spade_agentic.config.schema import PluginRef, RunConfig
     from spade_agentic.hooks.manager import BuildContext
 
-    return BuildContext(run_dir=folder, run_seed=0, config=RunConfig(), manager=manager)
+    config = RunConfig(tool_sims=tuple(PluginRef(name=name) for name in manager.factories("tool_sim")))
+    return BuildContext(run_dir=folder, run_seed=0, config=config, manager=manager)
 
 
 def program_from_file(path: Path, skill: str | None = None) -> Program:
