@@ -105,7 +105,10 @@ _EXPORTS: dict[str, str] = {
     "PolicyClient": "spade_agentic.inference.client",
     # sandboxes
     "SandboxOptions": "spade_agentic.sandbox.options",
-    "sandbox_for_run": "spade_agentic.sandbox.backends",
+    "AutoSandbox": "spade_agentic.sandbox.backend",
+    "BubblewrapSandbox": "spade_agentic.sandbox.backend",
+    "ProcessSandbox": "spade_agentic.sandbox.backend",
+    "sandbox_for_run": "spade_agentic.sandbox.for_run",
     # learning
     "TorchLearner": "spade_agentic.learning.torch_backend",
     "TorchOptions": "spade_agentic.learning.options",
@@ -205,7 +208,12 @@ if TYPE_CHECKING:
         committed_metrics as committed_metrics,
         last_committed_step as last_committed_step,
     )
-    from spade_agentic.sandbox.backends import sandbox_for_run as sandbox_for_run
+    from spade_agentic.sandbox.backend import (
+        AutoSandbox as AutoSandbox,
+        BubblewrapSandbox as BubblewrapSandbox,
+        ProcessSandbox as ProcessSandbox,
+    )
+    from spade_agentic.sandbox.for_run import sandbox_for_run as sandbox_for_run
     from spade_agentic.sandbox.options import SandboxOptions as SandboxOptions
 
 

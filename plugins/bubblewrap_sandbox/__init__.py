@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from spade_agentic import Factory, Sandbox, SandboxOptions, hookimpl, sandbox_for_run
+from spade_agentic import BubblewrapSandbox, Factory, Sandbox, SandboxOptions, hookimpl, sandbox_for_run
 
 __all__ = ["sandbox"]
+
+
+def _build(options: SandboxOptions, context: Any) -> Sandbox:
+    return sandbox_for_run(BubblewrapSandbox, options, context)
 
 
 @hookimpl
 def sandbox() -> Sequence[Factory[Sandbox]]:
     """The hook ``sandbox``."""
     return [Factory("bubblewrap", _build, SandboxOptions, doc="namespaces without network, and a file system of its own")]
-
-
-def _build(options: Any, context: Any) -> Sandbox:
-    return sandbox_for_run("bubblewrap", options, context)

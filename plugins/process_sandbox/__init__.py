@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from spade_agentic import Factory, Sandbox, SandboxOptions, hookimpl, sandbox_for_run
+from spade_agentic import AutoSandbox, Factory, ProcessSandbox, Sandbox, SandboxOptions, hookimpl, sandbox_for_run
 
 __all__ = ["sandbox"]
+
+
+def _build_process(options: SandboxOptions, context: Any) -> Sandbox:
+    return sandbox_for_run(ProcessSandbox, options, context)
+
+
+def _build_auto(options: SandboxOptions, context: Any) -> Sandbox:
+    return sandbox_for_run(AutoSandbox, options, context)
 
 
 @hookimpl
@@ -17,11 +25,3 @@ def sandbox() -> Sequence[Factory[Sandbox]]:
         Factory("process", _build_process, SandboxOptions, doc="processes confined by what the kernel offers to this user"),
         Factory("auto", _build_auto, SandboxOptions, doc="bubblewrap where it works, else process, and says which"),
     ]
-
-
-def _build_process(options: Any, context: Any) -> Sandbox:
-    return sandbox_for_run("process", options, context)
-
-
-def _build_auto(options: Any, context: Any) -> Sandbox:
-    return sandbox_for_run("auto", options, context)
