@@ -68,12 +68,13 @@ class EmbeddedEngine:
         try:
             port = await asyncio.wait_for(asyncio.to_thread(_shake_hands, process, api_key), self._options.start_timeout_s)
         except TimeoutError:
-            await self.stop()
+            await self._give_up()
             raise EngineUnavailable(self._describe("the embedded engine did not come up in time")) from None
-        except (UserError, EngineUnavailable, asyncio.CancelledError) as error:
-            await self.stop()
-            if isinstance(error, EngineUnavailable):
-                raise EngineUnavailable(self._describe(str(error))) from None
+        except EngineUnavailable as error:
+            await self._give_up()
+            raise EngineUnavailable(self._describe(str(error))) from None
+        except (UserError, asyncio.CancelledError):
+            await self._give_up()
             raise
         self.base_url = f"http://127.0.0.1:{port}"
         self._client = PolicyClient(
@@ -128,6 +129,12 @@ class EmbeddedEngine:
         finally:
             with suppress(EngineUnavailable):  # a server that is gone has told so already
                 await client.resume()
+
+    async def _give_up(self) -> None:
+        """End a server that is still starting: it does not look at its pipe yet."""
+        if self._process is not None:
+            self._process.kill()
+        await self.stop()
 
     async def stop(self) -> None:
         """End the server and wait for its end. Does nothing where there is none."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import orjson
 import pytest
 from aiohttp import web
@@ -27,7 +29,7 @@ class Fake:
         self.answers = list(answers)
         self.bodies: list[dict] = []
 
-    async def __call__(self, request):
+    async def answer(self, request):
         self.bodies.append(orjson.loads(await request.read()))
         answer = self.answers.pop(0)
         if answer is None:
@@ -43,7 +45,7 @@ async def serve():
 
     async def start(fake, **keywords):
         app = web.Application()
-        app.router.add_post("/{path:.*}", fake)
+        app.router.add_post("/{path:.*}", fake.answer)
         server = TestServer(app)
         await server.start_server()
         client = PolicyClient(str(server.make_url("")), **keywords)
@@ -144,9 +146,7 @@ async def test_a_server_that_is_not_there_is_unavailable(unused_tcp_port):
 
 async def test_a_server_that_never_answers_is_unavailable_in_time(serve):
     class Silent(Fake):
-        async def __call__(self, request):
-            import asyncio
-
+        async def answer(self, request):
             await asyncio.sleep(5)
 
     with pytest.raises(EngineUnavailable):

@@ -11,8 +11,8 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from transformers import AutoTokenizer
 
-from spade_agentic import ContextOverflow, PolicyClient, Sampling, WeightUpdateFailed
-from spade_agentic.errors import EngineError
+from spade_agentic import PolicyClient, Sampling, WeightUpdateFailed
+from spade_agentic.errors import ContextOverflow, EngineError
 from spade_agentic.inference.embedded.__main__ import _arguments, build_service
 from spade_agentic.inference.embedded.http import make_app
 from spade_agentic.inference.embedded.text import parse_hermes
@@ -142,7 +142,8 @@ async def test_a_field_that_cannot_be_honoured_is_refused_by_name(server, body, 
 
 
 async def test_bodies_that_are_no_json_object_and_unknown_routes_are_openai_errors(server):
-    for path, data, status in [("/v1/chat/completions", b"{", 400), ("/v1/chat/completions", b"[]", 400), ("/nothing", b"{}", 404)]:
+    chat = "/v1/chat/completions"
+    for path, data, status in [(chat, b"{", 400), (chat, b"[]", 400), ("/nothing", b"{}", 404)]:
         answer = await server.post(path, data=data)
         assert answer.status == status
         assert set((await answer.json())["error"]) == {"message", "type", "param", "code"}
@@ -206,7 +207,7 @@ async def test_a_client_that_hangs_up_takes_its_request_with_it(model_dir):
     service = build_service(_arguments(["--model", str(model_dir)]), None)
     service.scheduler.start()
     app = TestServer(make_app(service))
-    await app.start_server(handler_cancellation=True)
+    await app.start_server()
     async with aiohttp.ClientSession() as session:
         body = {"input_ids": [30] * 9, "wave": {"id": "w", "size": 2}}
         with pytest.raises(TimeoutError):
@@ -262,7 +263,7 @@ async def test_an_api_key_is_needed_where_one_is_set(model_dir):
         ('<tool_call>{"name": "a", "arguments": {}}', '<tool_call>{"name": "a", "arguments": {}}', []),
         ("<tool_call>{broken}</tool_call>", "<tool_call>{broken}</tool_call>", []),
         ('<tool_call>{"name": 3}</tool_call>', '<tool_call>{"name": 3}</tool_call>', []),
-        ('<tool_call>{"name": "a", "arguments": [1]}</tool_call>', '<tool_call>{"name": "a", "arguments": [1]}</tool_call>', []),
+        ('<tool_call>{"name": "a", "arguments": 1}</tool_call>', '<tool_call>{"name": "a", "arguments": 1}</tool_call>', []),
         ('<tool_call>[]</tool_call><tool_call>{"name": "a"}</tool_call>', "<tool_call>[]</tool_call>", [("a", {})]),
     ],
 )
