@@ -37,11 +37,12 @@ def wrapper(layout: Layout) -> list[str]:
             command += ["--cap-add", f"CAP_{name}"]
     else:
         command += ["--unshare-user"]
-    for place in _places(layout):
+    command += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--chmod", "1777", "/tmp"]
+    for place in _places(layout):  # after /tmp, in which an environment may lie
         command += ["--ro-bind-try", place, place]
     for target, source in _links():
         command += ["--symlink", target, source]
-    return [*command, "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--chmod", "1777", "/tmp", "--chdir", "/", "--"]
+    return [*command, "--chdir", "/", "--"]
 
 
 def _places(layout: Layout) -> list[str]:

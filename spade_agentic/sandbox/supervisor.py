@@ -214,8 +214,9 @@ class _Supervisor:
 
     def _kill(self) -> None:
         """Kill the whole tree and wait until nothing of it is left."""
-        if self.alive and self.found["pidns"]:
-            os.kill(self.runner, signal.SIGKILL)
+        if self.found["pidns"]:
+            if self.alive:  # it is the namespace's first process: all others die with it
+                os.kill(self.runner, signal.SIGKILL)
         elif self.uid:
             self._kill_user()
         while True:
