@@ -1,4 +1,4 @@
-"""From where a sandbox imports: folders of installed modules, and packages that lie elsewhere (editable installs)."""
+"""From where a sandbox imports: an explicit table of top-level modules, so that torch and the rest are out of reach."""
 
 from __future__ import annotations
 
@@ -6,49 +6,46 @@ import importlib.util
 import json
 import os
 import sys
-import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from spade_agentic.errors import SandboxError
 
-__all__ = ["Layout"]
+__all__ = ["BASE_PACKAGES", "Layout"]
 
-_OURS = ("spade_agentic", "spade_agentic_plugins", "spade_agentic_sims")
+BASE_PACKAGES = (
+    "spade_agentic", "spade_agentic_sims", "pluggy", "pydantic", "pydantic_core", "annotated_types", "typing_extensions",
+    "typing_inspection",
+)
+"""Top-level modules that the environment contract and the simulators (plugins, so they import pluggy) need."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``path``: folders with installed modules. ``packages``: top-level module to its folder, or its file."""
+    """``path``: folders with modules, beside the standard library. ``packages``: top-level module to its folder, or its file."""
 
     path: tuple[str, ...]
     packages: dict[str, str]
 
     @classmethod
     def here(cls, more: Iterable[str] = ()) -> Layout:
-        """The layout of this interpreter, with the top-level modules ``more`` added."""
-        installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-        installed += [entry for entry in sys.path if os.path.basename(entry) in ("site-packages", "dist-packages")]
-        path = tuple(entry for entry in dict.fromkeys(map(os.path.realpath, installed)) if os.path.isdir(entry))
-        packages: dict[str, str] = {}
-        for name in dict.fromkeys((*_OURS, *more)):
-            place = _place(name)
-            if place is None and name not in _OURS[1:]:
-                raise SandboxError(f"programs may import {name}, but there is no such module")
-            if place is not None and os.path.dirname(place) not in path:
-                packages[name] = place
-        return cls(path, packages)
+        """The layout of this interpreter, with the top-level modules ``more`` added.
+
+        Raises :class:`SandboxError` where one of them is not installed.
+        """
+        return cls((), {name: _place(name) for name in dict.fromkeys((*BASE_PACKAGES, *more))})
 
     def text(self) -> str:
         return json.dumps({"path": self.path, "packages": self.packages})
 
 
-def _place(name: str) -> str | None:
+def _place(name: str) -> str:
     """Where a top-level module is: its folder, or its file."""
     loaded = sys.modules.get(name)
     spec = loaded.__spec__ if loaded is not None else importlib.util.find_spec(name)
-    if spec is None:
-        return os.path.realpath(loaded.__file__) if loaded is not None and loaded.__file__ else None
-    if spec.submodule_search_locations:
+    if spec is not None and spec.submodule_search_locations:
         return os.path.realpath(next(iter(spec.submodule_search_locations)))
-    return os.path.realpath(spec.origin) if spec.origin and spec.has_location else None
+    origin = spec.origin if spec is not None else getattr(loaded, "__file__", None)
+    if origin and origin.endswith(".py"):
+        return os.path.realpath(origin)
+    raise SandboxError(f"programs shall be able to import {name!r}, but it is no Python module or package that is installed here")
