@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import json
 import random
 import shutil
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -58,11 +58,10 @@ class TorchPolicy:
         self.device = torch.device(device)
         self.bfloat16 = bfloat16
         self.packed = packed
-        self._narrow = _Narrow()
         self.model = _load(model_dir, self.device)
         self.model.eval()  # no dropout: the trainer's log-probs must be those of the engine
         if packed:
-            _narrow_last_mlp(self.model, self._narrow)
+            _narrow_last_mlp(self.model)
             self._use_packed_attention()
         self.adapter = _add_lora(self.model, lora, seed) if lora else None
         if gradient_checkpointing:
@@ -104,14 +103,12 @@ class TorchPolicy:
         state = model.state_dict()
         if self.bfloat16:
             state = {name: t.to(torch.bfloat16) if t.is_floating_point() else t for name, t in state.items()}
-        attention, dtype = model.config._attn_implementation, model.config.dtype
-        try:
-            model.config._attn_implementation = "sdpa"
-            model.config.dtype = torch.bfloat16 if self.bfloat16 else torch.float32
-            with _no_progress_bars():
-                model.save_pretrained(folder, state_dict=state)
-        finally:
-            model.config._attn_implementation, model.config.dtype = attention, dtype
+        with _no_progress_bars():
+            model.save_pretrained(folder, state_dict=state)
+        # transformers writes the type of the master weights; a reader must load what is in the file.
+        config = json.loads((folder / "config.json").read_text())
+        config["dtype"] = "bfloat16" if self.bfloat16 else "float32"
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
     # --- inside --------------------------------------------------------------------------------------------------------
 
@@ -120,8 +117,9 @@ class TorchPolicy:
 
     def _hidden(self, micro: MicroBatch) -> Tensor:
         """Last hidden states, ``[rows * width, hidden]``."""
-        self._narrow.rows = micro.source.unique()  # kept until the backward pass, which may compute layers again
-        extra = {"tree_layout": micro.layout, "position_ids": micro.position_ids} if self.packed else {}
+        extra: dict[str, Any] = {}
+        if self.packed:
+            extra = {"tree_layout": micro.layout, "position_ids": micro.position_ids, "sources": micro.source.unique()}
         output = self.model.get_decoder()(input_ids=micro.token_ids, use_cache=False, **extra)
         hidden: Tensor = output.last_hidden_state.flatten(0, 1)
         return hidden
@@ -169,34 +167,41 @@ class _AdapterOff(TorchPolicy):
             return super().logprobs(micro)
 
 
-@dataclass(slots=True)
-class _Narrow:
-    """The rows at which the last layer's MLP is computed; ``None``: all."""
-
-    rows: Tensor | None = None
-
-
-def _narrow_last_mlp(model: Any, narrow: _Narrow) -> None:
+def _narrow_last_mlp(model: Any) -> None:
     """Compute the last layer's MLP only where a trained token is predicted; its other rows are 0, and nothing reads them.
 
-    The MLP is most of a layer's work, and most tokens of a play are prompt and observations. Where the last layer has no
-    plain MLP (a mixture of experts, say), all of it is computed.
+    The MLP is most of a layer's work, and most tokens of a play are prompt and observations. The rows come with the call,
+    as ``sources``, which transformers hands down to every layer; a call without them computes all rows. Where the last layer
+    has no plain MLP (a mixture of experts, say), all of it is always computed.
     """
     layers = getattr(model.get_decoder(), "layers", None)
-    mlp = getattr(layers[-1], "mlp", None) if isinstance(layers, nn.ModuleList) else None
-    if mlp is None or not type(mlp).__name__.endswith("MLP"):
+    if not isinstance(layers, nn.ModuleList):
         return
-    whole = mlp.forward
+    last: Any = layers[-1]
+    mlp: Any = getattr(last, "mlp", None)
+    if not type(mlp).__name__.endswith("MLP"):
+        return
+    whole_layer, whole_mlp = last.forward, mlp.forward
+    rows: list[Tensor] = []
 
-    def forward(hidden: Tensor) -> Tensor:
-        if narrow.rows is None:
-            return cast(Tensor, whole(hidden))
+    def layer_forward(*args: Any, sources: Tensor | None = None, **kwargs: Any) -> Any:
+        if sources is None:
+            return whole_layer(*args, **kwargs)
+        rows.append(sources)
+        try:
+            return whole_layer(*args, **kwargs)
+        finally:
+            rows.clear()
+
+    def mlp_forward(hidden: Tensor) -> Tensor:
+        if not rows:
+            return cast(Tensor, whole_mlp(hidden))
         flat = hidden.flatten(0, 1)
-        part = whole(flat.index_select(0, narrow.rows))
-        full: Tensor = part.new_zeros(len(flat), part.shape[-1]).index_copy(0, narrow.rows, part)
+        part = whole_mlp(flat.index_select(0, rows[0]))
+        full: Tensor = part.new_zeros(len(flat), part.shape[-1]).index_copy(0, rows[0], part)
         return full.view(*hidden.shape[:-1], -1)
 
-    mlp.forward = forward
+    last.forward, mlp.forward = layer_forward, mlp_forward
 
 
 def _load(model_dir: Path, device: torch.device) -> Any:
