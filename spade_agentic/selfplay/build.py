@@ -15,8 +15,11 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from spade_agentic.config.schema import PluginRef, RunConfig, SamplingConfig
-from spade_agentic.errors import ConfigError
+from spade_agentic.envs.gates import GateOptions, run_gates
+from spade_agentic.errors import ConfigError, SpadeError
 from spade_agentic.hooks.kinds import Evaluator, InferenceEngine, Learner, Reserving, Sandbox
 from spade_agentic.hooks.manager import BuildContext, PluginManager
 from spade_agentic.hooks.records import Arm, GateReport, Play, Program
@@ -122,9 +125,11 @@ class _Training:
                     closing.push_async_callback(engine.stop)
                     await engine.start(self.model_dir)
                     await self._train(sandbox, engine, closing)
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, SpadeError) as error:
                 if not stopped:
                     raise
+                # A Ctrl-C reaches the engine's process too: that it is gone is no failure then.
+                structlog.get_logger("spade_agentic").info("stopped_by_signal", signal=stopped[0].name, error=str(error))
         return "interrupted" if stopped else "finished"
 
     async def _train(self, sandbox: Sandbox, engine: InferenceEngine, closing: AsyncExitStack) -> None:
@@ -253,8 +258,6 @@ def _reserved_by(*parts: Any) -> Reserved:
 
 
 def _gates(sandbox: Sandbox, reserved: Reserved) -> Gates:
-    from spade_agentic.envs.gates import GateOptions, run_gates
-
     async def gates(program: Program, known: Callable[[str], bool]) -> GateReport:
         return await run_gates(program, sandbox, options=GateOptions(), known=known, reserved=reserved)
 

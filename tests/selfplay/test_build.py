@@ -58,7 +58,8 @@ def test_a_run_goes_from_evaluation_to_evaluation_and_closes_everything_in_rever
     kept = [call for call in toy.log if not call.startswith(("tracker.log", "learner.s"))]
     assert kept == [
         "sandbox.start", "engine.start", "run_started", "evaluate 0", "engine.publish 1", "engine.publish 2",
-        "engine.publish 3", "engine.publish 4", "evaluate 4", "engine.stop", "sandbox.stop", "learner.close", "run_ended finished", "tracker.close",
+        "engine.publish 3", "engine.publish 4", "evaluate 4", "engine.stop", "sandbox.stop", "learner.close",
+        "run_ended finished", "tracker.close",
     ]
 
 
