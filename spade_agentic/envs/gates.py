@@ -11,7 +11,8 @@ instance seeds that neither training nor evaluation draws. In order:
 ``reset``       ``nondeterministic``: two processes with different hash seeds disagree; ``constant``: all seeds are the same;
                 ``no_instruction``; ``done_at_reset``: a criterion is true before anything was done
 ``solution``    ``unsolvable``: the reference solution does not win; ``too_long``: it needs more turns than the program
-                allows; ``secret``: an argument of it stands nowhere that an agent could have read it
+                allows; ``secret``: an argument of it stands nowhere that an agent could have read it; ``nondeterministic``:
+                two processes answer it differently
 ``leak``        ``leak``: an observation shows a call of the solution
 ``idle``        ``won_by_nothing``, ``won_by_answering``, ``won_at_random``
 ==============  ========================================================================================================
@@ -126,7 +127,9 @@ class _Inspection:
             raise _Refused("reset", "nondeterministic", "two processes describe the program differently")
         await self._resets(first, second)
         self.gate = "solution"
-        shown = [await self._replay(first, seed) for seed in self.seeds]
+        shown = await asyncio.gather(*(self._replay(first, seed) for seed in self.seeds))
+        if await self._replay(second, self.seeds[0]) != shown[0]:
+            raise _Refused("solution", "nondeterministic", "the solution is answered differently in two processes")
         self.gate = "leak"
         self._leaks(first, shown)
         self.gate = "idle"
@@ -178,9 +181,9 @@ class _Inspection:
         """Every value that the solution uses was told before it is used, or is a choice that a schema offers."""
         if action["type"] != "call":
             return
-        schema = next((t["function"]["parameters"] for t in self.tools if t["function"]["name"] == action["name"]), {})
+        schemas: dict[str, Mapping[str, Any]] = {t["function"]["name"]: t["function"]["parameters"] for t in self.tools}
         for name, value in action["arguments"].items():
-            offered = {json.dumps(item) for item in _offered(schema, name)}
+            offered = {json.dumps(item) for item in _offered(schemas.get(action["name"], {}), name)}
             for leaf in _leaves(value):
                 if json.dumps(leaf) not in offered and not any(_tells(text, leaf) for text in shown):
                     raise _Refused(
@@ -199,28 +202,20 @@ class _Inspection:
     # -- idle
 
     async def _idle(self, loaded: SandboxProgram) -> None:
-        nothing = {"type": "text", "text": ""}
-        checks = [("won_by_answering", [{"type": "text", "text": "done"}]), ("won_by_nothing", [nothing] * self.max_turns)]
-        for code, actions in checks:
-            if await self._wins(loaded, self.seeds[0], iter(actions)):
-                raise _Refused("idle", code, f"seed {self.seeds[0]}")
-        outcomes = await asyncio.gather(
-            *(self._wins(loaded, GATE_SEED + 1_000 + i, None) for i in range(self.options.random_plays))
-        )
-        if any(outcomes):
-            raise _Refused("idle", "won_at_random", f"{sum(outcomes)} of {len(outcomes)} random plays won")
-
-    async def _wins(self, loaded: SandboxProgram, seed: int, actions: Iterator[Action] | None) -> bool:
-        """Whether these actions (``None``: random ones, then an answer) win on ``seed``."""
+        """Policies that know nothing must lose. One process plays them all; each starts with a reset."""
+        answer: Action = {"type": "text", "text": "done"}
+        idle: Action = {"type": "text", "text": ""} if self.is_text else {"type": "call", "name": "", "arguments": {}}
+        waiting = [idle] * (self.max_turns - 1)
         async with _playing(loaded) as play:
-            observation = await play.reset(seed)
-            if actions is None:
-                actions = _random_actions(random.Random(f"{self.program.program_id}|{seed}"), self.tools, self.max_turns)
-            for action in actions:
-                observation = await play.step(action)
-                if observation.terminated or observation.truncated:
-                    break
-            return observation.reward >= WON
+            for seed in self.seeds:
+                if await _wins(play, seed, iter([answer])):
+                    raise _Refused("idle", "won_by_answering", f"seed {seed}")
+            if await _wins(play, self.seeds[0], iter([*waiting, answer])):
+                raise _Refused("idle", "won_by_nothing", f"seed {self.seeds[0]}")
+            for seed in range(GATE_SEED + 1_000, GATE_SEED + 1_000 + self.options.random_plays):
+                rng = random.Random(f"{self.program.program_id}|{seed}")
+                if await _wins(play, seed, _random_actions(rng, self.tools, self.max_turns)):
+                    raise _Refused("idle", "won_at_random", f"seed {seed}: calls with random arguments won")
 
 
 # --- playing -----------------------------------------------------------------------------------------------------------
@@ -251,6 +246,16 @@ async def _playing(loaded: SandboxProgram) -> AsyncIterator[SandboxPlay]:
         yield play
     finally:
         await play.close()
+
+
+async def _wins(play: SandboxPlay, seed: int, actions: Iterator[Action]) -> bool:
+    """Whether these actions win on ``seed``."""
+    observation = await play.reset(seed)
+    for action in actions:
+        observation = await play.step(action)
+        if observation.terminated or observation.truncated:
+            break
+    return observation.reward >= WON
 
 
 async def _starts(loaded: SandboxProgram, seeds: Sequence[int]) -> list[tuple[StepObservation, Mapping[str, Any]]]:

@@ -62,7 +62,9 @@ class PooledSandbox:
 
     name = "process"
 
-    def __init__(self, options: SandboxOptions | None = None, *, run: str = "run", wanted: Mapping[str, bool] | None = None) -> None:
+    def __init__(
+        self, options: SandboxOptions | None = None, *, run: str = "run", wanted: Mapping[str, bool] | None = None
+    ) -> None:
         """``run`` is part of the owner's label. ``wanted`` switches means of confinement off: for tests and ``doctor``."""
         self.options = options or SandboxOptions()
         self.found: Mapping[str, Any] = {}
@@ -105,12 +107,13 @@ class PooledSandbox:
         ours, theirs = socket.socketpair()
         self._control = Channel(ours)
         boot = str(Path(__file__).with_name("boot.py"))
-        guest = [sys.executable, "-s", "-S", "-P", "-B", boot, "spawner", self._owner.label, str(theirs.fileno()), layout.text()]
+        arguments = ["spawner", self._owner.label, str(theirs.fileno()), layout.text()]
         log = self._owner.folder / "spawner.log"
         with theirs, log.open("wb") as file:
-            self._spawner = subprocess.Popen(
-                guest, env={"LC_ALL": "C.UTF-8"}, cwd="/", pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file,
+            # asyncio's own subprocesses are watched by threads or signals; this one is asked about, in stop
+            self._spawner = subprocess.Popen(  # noqa: ASYNC220
+                [sys.executable, "-s", "-S", "-P", "-B", boot, *arguments], env={"LC_ALL": "C.UTF-8"}, cwd="/",
+                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file,
             )  # fmt: skip
         wanted = self._wanted | {"probe_uid": self._users.probe if self._users else 0}
         setup = {
@@ -140,7 +143,7 @@ class PooledSandbox:
         self._control.close()
         try:
             async with asyncio.timeout(_STOP_S):
-                while self._spawner.poll() is None:
+                while self._spawner.poll() is None:  # noqa: ASYNC110
                     await asyncio.sleep(0.005)
         except TimeoutError:
             self._spawner.kill()
@@ -197,8 +200,9 @@ class PooledSandbox:
         uid = self._users.take() if self._users else 0
         self._count += 1
         request = {
-            "variant": loaded.variant, "uid": uid, "folder": f"{self._inside}/w{self._count}", "limits": self.options.guest_limits(),
-        }
+            "variant": loaded.variant, "uid": uid, "folder": f"{self._inside}/w{self._count}",
+            "limits": self.options.guest_limits(),
+        }  # fmt: skip
         worker.on_gone = lambda: self._give_back(uid)
         try:
             await worker.start(lambda work, leash: self._request(request, [work, leash]))
@@ -239,8 +243,8 @@ class PooledSandbox:
             async with asyncio.timeout(self.options.wait_timeout_s), self._room:
                 await self._room.wait_for(condition)
         except TimeoutError:
-            message = f"no room in the sandbox for {self.options.wait_timeout_s:g} s: {what}; raise sandbox.options.workers or .plays"
-            raise SandboxError(message) from None
+            limit = f"no room in the sandbox for {self.options.wait_timeout_s:g} s"
+            raise SandboxError(f"{limit}: {what}; raise sandbox.options.workers or .plays") from None
 
     async def _drop(self, loaded: LoadedProgram) -> None:
         """Kill the program's worker if it has one; its place is free when this returns."""

@@ -22,7 +22,7 @@ BASE_PACKAGES = (
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``path``: folders with modules, beside the standard library. ``packages``: top-level module to its folder, or its file."""
+    """``path``: folders with modules, beside the standard library. ``packages``: top-level module to its folder or file."""
 
     path: tuple[str, ...]
     packages: dict[str, str]
@@ -48,4 +48,4 @@ def _place(name: str) -> str:
     origin = spec.origin if spec is not None else getattr(loaded, "__file__", None)
     if origin and origin.endswith(".py"):
         return os.path.realpath(origin)
-    raise SandboxError(f"programs shall be able to import {name!r}, but it is no Python module or package that is installed here")
+    raise SandboxError(f"programs shall be able to import {name!r}, but no such Python module or package is installed")

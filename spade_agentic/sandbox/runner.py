@@ -45,9 +45,9 @@ def _serve(work: socket.socket, limits: Mapping[str, int]) -> None:
         return
     plays: dict[int, tuple[int, int]] = {}  # the host's number to (pid, pidfd)
     while True:
-        ready, _, _ = select.select([work, *(pidfd for _, pidfd in plays.values())], [], [])
+        ready, _, _ = select.select([work.fileno(), *(pidfd for _, pidfd in plays.values())], [], [])
         _collect(plays)
-        if work not in ready:
+        if work.fileno() not in ready:
             continue
         received = wire.receive_with_fds(work)
         if received is None:
@@ -137,7 +137,8 @@ def _play(environment: ToolEnv | TextEnv, sock: socket.socket, limits: Mapping[s
         try:
             frame = wire.encode({"is": _answer(environment, request)}, limits["message_kb"] * 1024)
         except wire.ProtocolError as error:
-            frame = wire.encode({"fault": "too_large" if "at most" in str(error) else "bad_type", "detail": str(error)[:_DETAIL]})
+            code = "too_large" if "at most" in str(error) else "bad_type"
+            frame = wire.encode({"fault": code, "detail": str(error)[:_DETAIL]})
         except MemoryError:
             frame = wire.encode({"fault": "memory", "detail": "the program ran out of memory"})
         except (Exception, SystemExit) as error:

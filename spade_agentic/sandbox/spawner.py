@@ -40,7 +40,9 @@ class _Spawner:
         """Start the zygote of this hash seed and wait until it has imported what programs need; returns its report."""
         ours, theirs = socket.socketpair()
         environment = {
-            "PYTHONHASHSEED": str(self.setup["hash_seeds"][variant]), "LC_ALL": "C.UTF-8", "PYDANTIC_DISABLE_PLUGINS": "__all__",
+            "PYTHONHASHSEED": str(self.setup["hash_seeds"][variant]),
+            "LC_ALL": "C.UTF-8",
+            "PYDANTIC_DISABLE_PLUGINS": "__all__",
         }
         guest = [sys.executable, "-s", "-S", "-P", "-B", sys.argv[0], "zygote", sys.argv[2], str(theirs.fileno()), sys.argv[4]]
         process = subprocess.Popen(
@@ -84,11 +86,11 @@ class _Spawner:
         parent = os.getppid()
         while os.getppid() == parent:
             watched = {zygote.pidfd: variant for variant, zygote in self.zygotes.items()}
-            ready, _, _ = select.select([self.control, *watched], [], [], _POLL_S)
+            ready, _, _ = select.select([self.control.fileno(), *watched], [], [], _POLL_S)
             for item in ready:
                 if item in watched:
                     self.stop(watched[item])
-            if self.control in ready:
+            if self.control.fileno() in ready:
                 received = wire.receive_with_fds(self.control)
                 if received is None:
                     return

@@ -15,8 +15,10 @@ import shutil
 import signal
 import socket
 import traceback
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from . import linux, wire
 
@@ -25,6 +27,7 @@ __all__ = ["supervise"]
 _WATCH_LOADING_S, _WATCH_S = 0.05, 0.5
 _MAX_FILES = 64
 _MB = 1 << 20
+_T = TypeVar("_T")
 _READABLE = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo", "/dev/urandom", "/dev/zero", "/etc/localtime")
 
 
@@ -71,10 +74,8 @@ class _Supervisor:
         finally:
             self._kill()
             self._clean()
-        try:
+        with suppress(OSError):  # the host may have closed the leash, which is how it asks for this when it does not wait
             wire.send(self.leash, farewell | {"gone": True})
-        except OSError:
-            pass  # the host closed the leash, which is how it asks for this when it does not wait
 
     # -- before the runner
 
@@ -159,10 +160,10 @@ class _Supervisor:
 
     def _watch(self) -> dict[str, Any]:
         """Until the tree has to go; returns what to tell the host about it."""
-        pidfd = os.pidfd_open(self.runner)
+        leash, pidfd = self.leash.fileno(), os.pidfd_open(self.runner)
         while True:
-            ready, _, _ = select.select([self.leash, pidfd], [], [], _WATCH_LOADING_S if self.loading else _WATCH_S)
-            if self.leash in ready:
+            ready, _, _ = select.select([leash, pidfd], [], [], _WATCH_LOADING_S if self.loading else _WATCH_S)
+            if leash in ready:
                 request = wire.receive(self.leash)
                 if request is None or request["op"] == "kill":
                     return {}
@@ -200,7 +201,7 @@ class _Supervisor:
     def _look(self) -> dict[str, Any]:
         return self._as_user(lambda: _look_at(self.runner))
 
-    def _as_user(self, look: Any) -> Any:
+    def _as_user(self, look: Callable[[], _T]) -> _T:
         """/proc shows a process's descriptors and maps to its own user."""
         if self.uid:
             linux.borrow_user(self.uid, self.uid)

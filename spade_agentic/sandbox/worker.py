@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from spade_agentic.errors import EnvironmentFault, EnvironmentTimeout, SandboxError
@@ -165,10 +166,8 @@ class Worker:
         for play in list(self.plays.values()):
             play.drop()
         self._work.close()
-        try:
+        with suppress(OSError):  # it may be gone already, which the listener hears
             await self._leash.send({"op": "kill"})
-        except OSError:
-            pass  # it is gone already, which the listener hears
         try:
             async with asyncio.timeout(_GONE_S):
                 await self._gone.wait()
@@ -177,8 +176,8 @@ class Worker:
         finally:
             self._listener.cancel()
             self._leash.close()
-            if self.on_gone is not None:
-                self.on_gone, report = None, self.on_gone
+            report, self.on_gone = self.on_gone, None
+            if report is not None:
                 report()
 
 

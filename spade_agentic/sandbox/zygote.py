@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import inspect
 import os
 import select
 import signal
@@ -65,6 +66,19 @@ def _own_tmpfs(flags: int) -> None:
     linux.mount_tmpfs("/tmp", size=1 << 20, uid=0 if not flags else os.getuid(), gid=0 if not flags else os.getgid())
 
 
+def _prepare_tools() -> None:
+    """Make the schemas of all simulators that were imported, so that no program that builds on one has to."""
+    from spade_agentic.envs.contract import ToolEnv
+
+    def visit(cls: type[ToolEnv]) -> None:
+        for child in cls.__subclasses__():
+            if not inspect.isabstract(child):
+                ToolEnv.tools(child())
+            visit(child)
+
+    visit(ToolEnv)  # type: ignore[type-abstract]
+
+
 class Roots:
     """The folders that modules come from, held open, so that they can be read where the path to them cannot be walked."""
 
@@ -106,6 +120,7 @@ def run(control: socket.socket) -> None:
     files = [name for name, place in roots.finder.locations.items() if place.endswith(".py")]
     for name in [*setup["preload"], *files]:
         importlib.import_module(name)
+    _prepare_tools()
     found = probe(setup["wanted"])
     if found["user"]:
         roots.use_descriptors()
@@ -118,9 +133,9 @@ def run(control: socket.socket) -> None:
 def _serve(control: socket.socket, found: dict[str, Any], roots: Roots) -> None:
     known: dict[int, int] = {}  # supervisors: pid to pidfd
     while True:
-        ready, _, _ = select.select([control, *known.values()], [], [], None)
+        ready, _, _ = select.select([control.fileno(), *known.values()], [], [])
         _reap(known)
-        if control not in ready:
+        if control.fileno() not in ready:
             continue
         received = wire.receive_with_fds(control)
         if received is None:
