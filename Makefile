@@ -1,7 +1,7 @@
 # Needs Python 3.11 or newer, with pip, and make. Everything is installed below $(VENV); nothing outside it is touched.
 #
 #   make train     install, then train the default run        make lint types unit docs    the parts of `make test`
-#   make test      install, then lint, types and all tests     make clean                   remove the environment
+#   make test      install, then lint, types and all tests     make clean                   remove .venv and build files
 #
 # Variables: PYTHON, VENV, CONFIG (a YAML), ARGS (more arguments for the command that runs), TORCH (a requirement).
 
@@ -55,13 +55,15 @@ config-page: $(VENV)/.stamp-install
 	$(bin)/python -c 'from spade_agentic.config.reference import reference_page; print(reference_page(), end="")' > docs/config.md
 
 clean:
-	rm -rf $(VENV) build *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# Where the system's Python cannot equip an environment with pip (Debian without python3-venv), its own pip does it.
+# An environment that is there already is used as it is, never emptied. Where the system's Python cannot equip a new one with
+# pip (Debian without python3-venv), its own pip does it.
 $(VENV)/.stamp-venv:
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer was found; name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	$(PYTHON) -m venv --clear $(VENV) || { \
-		$(PYTHON) -m venv --clear --without-pip $(VENV) && \
+	@test ! -e $(VENV) || test -x $(bin)/python || { echo "$(VENV) is no virtual environment; name another: make VENV=DIR" >&2; exit 1; }
+	test -x $(bin)/python || $(PYTHON) -m venv $(VENV) || { \
+		rm -rf $(VENV) && $(PYTHON) -m venv --without-pip $(VENV) && \
 		$(PYTHON) -m pip --python $(bin)/python install pip; }
 	touch $@
 
