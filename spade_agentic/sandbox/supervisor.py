@@ -14,6 +14,7 @@ import select
 import shutil
 import signal
 import socket
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +27,7 @@ __all__ = ["supervise"]
 
 _WATCH_LOADING_S, _WATCH_S = 0.05, 0.5
 _MAX_FILES = 64
+_SETTLE, _SETTLE_S = 20, 0.005
 _MB = 1 << 20
 _T = TypeVar("_T")
 _READABLE = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo", "/dev/urandom", "/dev/zero", "/etc/localtime")
@@ -167,9 +169,9 @@ class _Supervisor:
                 request = wire.receive(self.leash)
                 if request is None or request["op"] == "kill":
                     return {}
-                assert request["op"] == "audit", request
                 self.loading = False
-                wire.send(self.leash, {"audit": self._audit(int(request["plays"]))})
+                answer = self._audit(int(request["plays"])) if request["op"] == "audit" else {}
+                wire.send(self.leash, {"audit": answer})
             if pidfd in ready:
                 status = os.waitpid(self.runner, 0)[1]
                 self.alive = False
@@ -189,11 +191,16 @@ class _Supervisor:
 
     def _audit(self, plays: int) -> dict[str, int]:
         """What the worker has beyond its one thread, its plays, and what it was given."""
+        for _ in range(_SETTLE):  # a play that was closed just now may still be on its way out
+            children = [pid for pid in linux.children_of(self.runner) if linux.start_ticks(pid) is not None]
+            strays = set(linux.children_of(os.getpid())) - {self.runner}
+            if len(children) <= plays and not strays:
+                break
+            time.sleep(_SETTLE_S)
         before, now = self.baseline, self._look()
-        strays = set(linux.children_of(os.getpid())) - {self.runner}
         return {
             "threads": now["threads"] - 1,
-            "children": max(0, len(linux.children_of(self.runner)) - plays) + len(strays),
+            "children": max(0, len(children) - plays) + len(strays),
             "descriptors": len(set(now["descriptors"].items()) - set(before["descriptors"].items())),
             "maps": len(now["maps"] - before["maps"]),
         }

@@ -90,17 +90,31 @@ class Worker:
 
     async def _audit(self) -> None:
         """Raise where the tree holds more than it may; the supervisor looks, from outside."""
-        await self._leash.send({"op": "audit", "plays": len(self.plays)})
-        try:
-            async with asyncio.timeout(_GRACE_S + self.options.step_timeout_s):
-                answer = await self._answers.get()
-        except TimeoutError:
-            raise SandboxError("a worker's supervisor does not answer") from None
-        if answer is None:
+        found = await self._ask_supervisor({"op": "audit", "plays": len(self.plays)})
+        if found is None:
             raise await self._end("the program's process is gone")
-        for name, count in answer["audit"].items():
+        for name, count in found.items():
             if count > 0:
                 raise EnvironmentFault(_CODES[name], f"{count} {name} beyond its own after it was loaded")
+
+    async def _ask_supervisor(self, message: dict[str, Any]) -> dict[str, int] | None:
+        """What the supervisor found; ``None`` where the tree is gone, or going."""
+        try:
+            await self._leash.send(message)
+            async with asyncio.timeout(_GRACE_S + self.options.step_timeout_s):
+                answer = await self._answers.get()
+        except OSError as error:
+            if not isinstance(error, TimeoutError):
+                return None
+            raise SandboxError("a worker's supervisor does not answer") from None
+        return None if answer is None else answer["audit"]
+
+    async def why_ended(self, what: str) -> EnvironmentFault:
+        """Why a play's process ended: with the whole tree, for a reason that its supervisor knows, or by itself."""
+        async with self._stopping:
+            if self.alive and await self._ask_supervisor({"op": "ping"}) is not None:
+                return EnvironmentFault("crash", what)
+            return await self._end(what)
 
     async def _listen(self) -> None:
         """Sort what the supervisor says: answers, and its farewell. The end of the leash is the end of the tree."""
@@ -248,7 +262,9 @@ class Play:
             except OSError:
                 answer = None  # closed under our hands; the reason follows
         if answer is None:
-            raise self._worker_fault() if self._closed else await self._died(what)
+            if self._closed:
+                raise self._worker_fault()
+            raise await worker.why_ended(f"the play's process ended during {what}")
         if "fault" in answer:
             raise EnvironmentFault(str(answer["fault"])[:40], str(answer.get("detail", ""))[:1000])
         return answer.get("is")
@@ -259,14 +275,6 @@ class Play:
         await self._worker.stop(self)
         if self.on_close is not None:
             await self.on_close()
-
-    async def _died(self, what: str) -> EnvironmentFault:
-        worker = self._worker
-        if worker.alive:
-            await asyncio.sleep(0.02)  # a supervisor that ends a tree says why right after
-        if not worker.alive:
-            return await worker._end("the play's process ended")
-        return EnvironmentFault("crash", f"the play's process ended during {what}")
 
     def _worker_fault(self) -> EnvironmentFault:
         return self._worker._why or EnvironmentFault("crash", "the play's process is gone")
