@@ -25,21 +25,21 @@ class TensorBoardTracker:
 
         for stale in folder.glob("events.out.tfevents.*"):
             stale.unlink()
-        self._writer = SummaryWriter(log_dir=str(folder))  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(log_dir=str(folder))
         for row in committed:
             self._write(row.step, row.metrics, row.recorded_at)
-        self._writer.flush()  # type: ignore[no-untyped-call]
+        self._writer.flush()
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._write(step, metrics, None)
-        self._writer.flush()  # type: ignore[no-untyped-call]
+        self._writer.flush()
 
     def close(self) -> None:
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()
 
     def _write(self, step: int, metrics: Mapping[str, float], at: float | None) -> None:
         for name, value in metrics.items():
-            self._writer.add_scalar(name, value, global_step=step, walltime=at)  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(name, value, global_step=step, walltime=at)
 
 
 def _build(options: Options, context: Any) -> TensorBoardTracker:

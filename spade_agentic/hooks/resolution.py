@@ -128,7 +128,7 @@ def check_renderer(config: RunConfig) -> None:
 
 
 def _renderer_models(module: Any) -> dict[str, type[BaseModel]]:
-    base = module.BaseRendererConfig
+    base: type[BaseModel] = module.BaseRendererConfig
     found = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, base))
     return {model.model_fields["name"].default: model for model in found if "name" in model.model_fields}
 

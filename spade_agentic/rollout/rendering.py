@@ -127,12 +127,13 @@ def _load_tokenizer(model_dir: Path) -> Any:
 
 def _renderer_configs() -> dict[str, Any]:
     """Every typed renderer config of the ``renderers`` package, by its name."""
+    from pydantic import BaseModel
     from renderers import configs
 
+    base: type[BaseModel] = configs.BaseRendererConfig
     found: dict[str, Any] = {}
-    values: list[Any] = list(vars(configs).values())
-    for value in values:
-        if isinstance(value, type) and issubclass(value, configs.BaseRendererConfig):
+    for value in vars(configs).values():
+        if isinstance(value, type) and issubclass(value, base):
             field = value.model_fields.get("name")
             if field is not None and isinstance(field.default, str):
                 found[field.default] = value
