@@ -198,10 +198,12 @@ class _Supervisor:
                 break
             time.sleep(_SETTLE_S)
         before, now = self.baseline, self._look()
+        new = dict(set(now["descriptors"].items()) - set(before["descriptors"].items()))
+        watching = sum(target == "anon_inode:[pidfd]" for target in new.values())  # the runner has one for each play
         return {
             "threads": now["threads"] - 1,
             "children": max(0, len(children) - plays) + len(strays),
-            "descriptors": len(set(now["descriptors"].items()) - set(before["descriptors"].items())),
+            "descriptors": len(new) - min(watching, plays),
             "maps": len(now["maps"] - before["maps"]),
         }
 

@@ -215,7 +215,7 @@ class Play:
 
     async def step(self, action: Mapping[str, Any]) -> StepObservation:
         """Raises :class:`RuntimeError` before a reset and after the end: that is the caller's mistake."""
-        if not self._running:
+        if not self._running and not self._closed:
             raise RuntimeError("step needs a reset first")
         answer = await self._ask({"op": "step", "action": dict(action)}, "step")
         observation = checked_step(answer, self._worker.options.max_text_chars)

@@ -15,7 +15,9 @@ from spade_agentic.hooks.records import Program, ProgramKind, Skill
 from spade_agentic.sandbox.backend import BubblewrapSandbox, PooledSandbox, ProcessSandbox
 from spade_agentic.sandbox.options import SandboxOptions
 
-OPTIONS = SandboxOptions(load_timeout_s=4.0, step_timeout_s=2.0, memory_mb=256, tree_memory_mb=300, disk_mb=2, file_mb=1, plays=24)
+OPTIONS = SandboxOptions(
+    load_timeout_s=2.5, step_timeout_s=2.0, memory_mb=256, tree_memory_mb=300, disk_mb=2, file_mb=1, plays=24
+)
 
 HEAD = """
 from spade_agentic import Instruction, TextEnv, ToolCall, ToolEnv, ToolError, tool

@@ -21,7 +21,8 @@ ANSWER = {"type": "text", "text": "done"}
 
 async def fault_of(sandbox: PooledSandbox, program: Program, *, act: bool = False) -> str:
     """The code of the fault that loading (or with ``act`` the call of its tool ``act``) raises."""
-    with pytest.raises(EnvironmentFault) as caught:
+
+    async def run() -> None:
         loaded = await sandbox.load(program)
         try:
             play = await loaded.play()
@@ -30,6 +31,9 @@ async def fault_of(sandbox: PooledSandbox, program: Program, *, act: bool = Fals
                 await play.step({"type": "call", "name": "act", "arguments": {}})
         finally:
             await loaded.close()
+
+    with pytest.raises(EnvironmentFault) as caught:
+        await run()
     return caught.value.code
 
 
@@ -201,16 +205,15 @@ async def test_a_crash_names_the_error_and_the_line(sandbox: PooledSandbox, act_
     await loaded.close()
 
 
-async def test_a_closed_program_leaves_no_worker(sandbox: PooledSandbox, world: Program) -> None:
+async def test_closing_a_program_ends_its_plays(sandbox: PooledSandbox, world: Program) -> None:
     loaded = await sandbox.load(world)
-    play = await loaded.play()
-    assert loaded.worker is not None
-    pid = loaded.worker.supervisor_pid
+    play, idle = await loaded.play(), await loaded.play()
+    await play.reset(1)
     await loaded.close()
-    with pytest.raises(EnvironmentFault):
-        await play.reset(1)
+    for closed in (play.step(CALL), idle.reset(1)):
+        with pytest.raises(EnvironmentFault):
+            await closed
     assert loaded.worker is None
-    assert pid > 0
 
 
 async def test_an_idle_program_makes_room_and_comes_back(

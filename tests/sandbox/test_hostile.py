@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 import pytest
 import pytest_asyncio
@@ -16,6 +17,8 @@ from spade_agentic.sandbox.backend import PooledSandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+GIVEN = {"LC_ALL", "LC_CTYPE", "PYTHONHASHSEED", "PYDANTIC_DISABLE_PLUGINS", "PWD"}
+"""All that stands in a worker's environment; bubblewrap adds PWD."""
 ACT = {"type": "call", "name": "act", "arguments": {}}
 
 
@@ -154,16 +157,8 @@ async def test_signals_to_everybody_reach_nobody_else(
     play = await neighbour.play()
     await play.reset(1)
     program = act_program("import os\nos.kill(-1, 9)\nreturn 'sent'")
-    with pytest.raises(EnvironmentFault):
-        loaded = await sandbox.load(program)
-        try:
-            bad = await loaded.play()
-            await bad.reset(1)
-            await bad.step(ACT)
-            await bad.step(ACT)
-            raise EnvironmentFault("alive", "killing itself did not work, which is as good")
-        finally:
-            await loaded.close()
+    with suppress(EnvironmentFault):  # it may have killed its own worker
+        await told(sandbox, program)
     assert (await play.step({"type": "call", "name": "look", "arguments": {}})).text == "0"
     await neighbour.close()
 
@@ -255,7 +250,8 @@ async def test_secrets_of_the_host_cannot_be_read(
         f"""
         import os
         found = sorted(os.environ)
-        for place in ("/etc/shadow", "/root/.bashrc", "/proc/{os.getpid()}/environ", "/proc/1/environ", "/proc/{os.getpid()}/mem"):
+        host = "/proc/{os.getpid()}"
+        for place in ("/etc/shadow", "/root/.bashrc", "/proc/1/environ", host + "/environ", host + "/mem"):
             try:
                 with open(place, "rb") as file:
                     file.read(1)
@@ -265,7 +261,8 @@ async def test_secrets_of_the_host_cannot_be_read(
         return " ".join(found)
         """
     )
-    assert set((await told(sandbox, program)).split()) <= {"LC_ALL", "LC_CTYPE", "PYTHONHASHSEED", "PYDANTIC_DISABLE_PLUGINS", "PWD"}
+    monkeypatch.setenv("A_SECRET", "x")
+    assert set((await told(sandbox, program)).split()) <= GIVEN
 
 
 async def test_there_is_no_tcp(sandbox: PooledSandbox, act_program: Callable[[str], Program]) -> None:
@@ -360,7 +357,9 @@ async def test_what_is_printed_goes_nowhere(sandbox: PooledSandbox, act_program:
     assert await told(sandbox, program) == "ok"
 
 
-@pytest.mark.parametrize("noise", ["b'garbage!' * 100", "b'\\\\xff' * 8", "b'\\\\0\\\\0\\\\0\\\\x02{}' * 3", "b'\\\\0\\\\0\\\\0\\\\x02[]'"])
+@pytest.mark.parametrize(
+    "noise", ["b'garbage!' * 100", "bytes([255]) * 8", "bytes([0, 0, 0, 2]) + b'{}'", "bytes([0, 0, 0, 2]) + b'[]'"]
+)
 async def test_noise_on_the_socket_is_a_fault(
     sandbox: PooledSandbox, act_program: Callable[[str], Program], noise: str
 ) -> None:
@@ -373,11 +372,10 @@ async def test_noise_on_the_socket_is_a_fault(
             pass
     return "ok"
     """
-    program = act_program(body.replace("NOISE", noise.replace("\\\\", "\\")))
-    loaded = await sandbox.load(program)
+    loaded = await sandbox.load(act_program(body.replace("NOISE", noise)))
     play = await loaded.play()
     await play.reset(1)
-    with pytest.raises(EnvironmentFault):
-        for _ in range(3):
-            await play.step(ACT)
+    with pytest.raises(EnvironmentFault) as caught:  # the answer to the first call is the noise
+        await play.step(ACT)
+    assert caught.value.code in ("protocol", "bad_type")
     await loaded.close()
