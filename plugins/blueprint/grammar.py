@@ -17,10 +17,20 @@ The first three lines are needed, the others optional; each key at most once, in
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from spade_agentic import Skill
-from spade_agentic_sims.kit import MAX_CHAIN, Mods, SimEnv, all_tools, chain_skills, get_domain, needed_tools
+from spade_agentic_sims.kit import (
+    MAX_CHAIN,
+    MAX_TOOLS,
+    Mods,
+    SimEnv,
+    all_tools,
+    chain_skills,
+    default_turns,
+    get_domain,
+    needed_tools,
+)
 
 __all__ = ["MAX_DISTRACT", "MAX_TURNS", "Blueprint", "BlueprintError", "parse_blueprint"]
 
@@ -66,8 +76,14 @@ class Blueprint:
         return "\n".join(self.lines())
 
     def world(self) -> str:
-        """What two blueprints of the same world share: the canonical form without the skill it was written for."""
-        return "\n".join(line for line in self.lines() if not line.startswith("skill: "))
+        """What two blueprints of the same world share: the canonical form without the skill it was written for.
+
+        A turn limit that is the default, and distractors for which there is no room, change nothing and are left out.
+        """
+        room = max(0, MAX_TOOLS - len(needed_tools(get_domain(self.domain), self.goals, self.mods)))
+        usual = self.mods.turns == default_turns(self.domain, self.goals, self.mods)
+        mods = replace(self.mods, distract=min(self.mods.distract, room), turns=None if usual else self.mods.turns)
+        return "\n".join(line for line in replace(self, mods=mods).lines() if not line.startswith("skill: "))
 
 
 def parse_blueprint(text: str) -> Blueprint:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from spade_agentic import DesignRequest, MemoryEntry, Skill
+from spade_agentic import DesignRequest, MemoryEntry, Skill, UserError
 from spade_agentic_sims.kit import MAX_CHAIN, Mods, chain_skills, default_turns, draw_chain, get_domain, needed_tools
 
 from .grammar import MAX_DISTRACT, Blueprint, BlueprintError, parse_blueprint
@@ -79,7 +79,7 @@ def random_blueprint(
 ) -> str:
     """Draw a well-formed blueprint that trains ``skill``: mostly a sound world, now and then a bad one. Never a reserved chain.
 
-    ``domain`` and ``goals`` confine it to what a prompt offers.
+    ``domain`` and ``goals`` confine it to what a prompt offers. Raises :class:`UserError` where these train no such skill.
     """
     domain = domain or rng.choice(DEFAULT_DOMAINS)
     for _ in range(1_000):
@@ -88,7 +88,7 @@ def random_blueprint(
         mods = _random_mods(rng, domain, chosen, wants_fault=skill == Skill.ERROR_RECOVERY)
         if skill in chain_skills(domain, chosen, mods):
             return Blueprint(domain, skill, chosen, mods).text()
-    raise AssertionError(f"no chain of {domain} trains {skill.value}")
+    raise UserError(f"no chain of these goals trains {skill.value}", where=domain, todo="offer other goals")
 
 
 def _random_mods(rng: random.Random, domain: str, goals: Sequence[str], *, wants_fault: bool) -> Mods:
