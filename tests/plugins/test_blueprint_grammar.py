@@ -22,9 +22,14 @@ def blueprints(draw: st.DrawFn) -> Blueprint:
     tools = sorted(needed_tools(get_domain(domain), goals, Mods(hide_id=hide_id)))
     fault = draw(st.none() | st.sampled_from(tools))
     mods = Mods(
-        hide_id=hide_id, hide_secret=draw(st.booleans()), fault=fault, fault_always=fault is not None and draw(st.booleans()),
-        distract=draw(st.integers(0, MAX_DISTRACT)), turns=draw(st.none() | st.integers(1, MAX_TURNS)), leak=draw(st.booleans()),
-    )  # fmt: skip
+        hide_id=hide_id,
+        hide_secret=draw(st.booleans()),
+        fault=fault,
+        fault_always=fault is not None and draw(st.booleans()),
+        distract=draw(st.integers(0, MAX_DISTRACT)),
+        turns=draw(st.none() | st.integers(1, MAX_TURNS)),
+        leak=draw(st.booleans()),
+    )
     skill = draw(st.sampled_from(sorted(chain_skills(domain, goals, mods))))
     return Blueprint(domain, skill, goals, mods)
 
@@ -73,10 +78,9 @@ def test_a_damaged_blueprint_is_a_blueprint_or_is_refused(blueprint: Blueprint, 
     damaged = text[:cut] + data.draw(st.text(max_size=3)) + text[cut + data.draw(st.integers(0, 9)) :]
     try:
         found = parse_blueprint(damaged)
-    except BlueprintError as error:
-        assert error.code.isidentifier()
-    else:
-        assert parse_blueprint(found.text()) == found
+    except BlueprintError:
+        return
+    assert parse_blueprint(found.text()) == found
 
 
 @pytest.mark.parametrize(
