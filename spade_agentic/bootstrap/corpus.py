@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from spade_agentic_plugins.blueprint import offer_for, prompt_messages, random_blueprint
@@ -37,7 +38,7 @@ class Mixture:
     domains: tuple[str, ...] = DOMAINS
     hinted: float = 0.35
     blueprints: float = 0.1
-    lengths: tuple[float, float, float] = (0.5, 0.4, 0.1)
+    lengths: tuple[float, float, float] = (0.58, 0.34, 0.08)
     """Shares of chains of one, two and three goals."""
     hidden: float = 0.4
     """Share of worlds that give names instead of ids."""
@@ -154,4 +155,11 @@ def _sample(
             assert new is not None, "the renderer cannot extend a demonstrated play"
             ids += new
             mask += [False] * len(new)
-    return Sample(ids, mask)
+    digits = _digit_tokens(rendering)
+    return Sample(ids, mask, [chosen and token in digits for token, chosen in zip(ids, mask, strict=True)])
+
+
+@lru_cache(maxsize=4)
+def _digit_tokens(rendering: Rendering) -> frozenset[int]:
+    """The tokens that are numbers: what the demonstrator copies from an instruction or an observation."""
+    return frozenset(token for text, token in rendering.tokenizer.get_vocab().items() if text.isdigit())

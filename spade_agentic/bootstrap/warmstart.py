@@ -1,7 +1,7 @@
 """Supervised warm start: next-token training on demonstrations, in length-sorted padded batches.
 
-Sampled tokens (the demonstrator's) carry weight 1; the tokens of prompts and observations carry ``context_weight``:
-predicting them is no goal, but it teaches the model early that values recur, which is what copying needs.
+Sampled tokens (the demonstrator's) carry weight 1, and values that it copies ``value_weight``; the tokens of prompts and
+observations carry ``context_weight``: predicting them is no goal, but it teaches the model early that values recur.
 
 A transformer of this size takes thousands of steps to find out by itself that the token before a match is worth knowing
 (the first half of an induction head; Olsson et al. 2022). :func:`copying_heads` gives a new model such heads. They are ordinary weights that training goes on to change; without them copying was not learned in 650
@@ -24,10 +24,11 @@ __all__ = ["Sample", "Schedule", "TinyShape", "copying_heads", "make_model", "tr
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One demonstration: token ids, and which of them the demonstrator chose."""
+    """One demonstration: token ids, which of them the demonstrator chose, and which of those are copied values."""
 
     token_ids: Sequence[int]
     mask: Sequence[bool]
+    values: Sequence[bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,16 @@ class TinyShape:
 class Schedule:
     """How long and how fast. Rates rise over ``warmup_steps`` and fall along a cosine to ``final_fraction``."""
 
-    steps: int = 1200
-    tokens_per_step: int = 8192
+    steps: int = 1500
+    tokens_per_step: int = 6144
     muon_rate: float = 0.01
+    copying_rate: float = 0.002
+    """Muon's rate for the attention of the layers that start with copying heads."""
     adamw_rate: float = 3e-3
     warmup_steps: int = 30
     final_fraction: float = 0.05
     context_weight: float = 0.1
+    value_weight: float = 3.0
     max_grad_norm: float = 1.0
 
     def factor(self, step: int) -> float:
@@ -189,26 +193,33 @@ def _batches(samples: Iterator[Sample], token_budget: int, pool: int, generator:
             yield batches[index]
 
 
-def _tensors(batch: list[Sample], context_weight: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids ``[rows, width]`` and the loss weights of tokens 1 to the end, ``[rows, width - 1]``."""
+def _tensors(batch: list[Sample], schedule: Schedule) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Ids ``[rows, width]``, and the loss weights and the mask of tokens 1 to the end, ``[rows, width - 1]``."""
     width = math.ceil(max(len(s.token_ids) for s in batch) / 32) * 32
     ids = torch.zeros(len(batch), width, dtype=torch.long)
     weights = torch.zeros(len(batch), width)
+    sampled = torch.zeros(len(batch), width, dtype=torch.bool)
     for row, sample in enumerate(batch):
         n = len(sample.token_ids)
         ids[row, :n] = torch.tensor(sample.token_ids)
-        mask = torch.tensor(sample.mask, dtype=torch.float32)
-        weights[row, :n] = mask + (1 - mask) * context_weight
-    return ids, weights[:, 1:]
+        sampled[row, :n] = torch.tensor(sample.mask)
+        weights[row, :n] = schedule.context_weight
+        weights[row][sampled[row]] = 1.0
+        weights[row, :n][torch.tensor(sample.values)] = schedule.value_weight
+    return ids, weights[:, 1:], sampled[:, 1:]
 
 
 def _optimizers(model: Qwen3ForCausalLM, schedule: Schedule) -> list[tuple[torch.optim.Optimizer, float]]:
-    matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
-    chosen = {id(p) for p in matrices}
+    matrices = {name: p for name, p in model.model.layers.named_parameters() if p.ndim == 2}
+    prepared = [p for name, p in matrices.items() if "self_attn" in name and int(name.split(".")[0]) <= INDUCTION_LAYER]
+    given, chosen = {id(p) for p in prepared}, {id(p) for p in matrices.values()}
     others = [p for p in model.parameters() if id(p) not in chosen]
-    muon = torch.optim.Muon(matrices, lr=schedule.muon_rate, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    groups = [([p for p in matrices.values() if id(p) not in given], schedule.muon_rate), (prepared, schedule.copying_rate)]
+    optimizers: list[tuple[torch.optim.Optimizer, float]] = [
+        (torch.optim.Muon(group, lr=rate, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"), rate) for group, rate in groups
+    ]
     adamw = torch.optim.AdamW(others, lr=schedule.adamw_rate, betas=(0.9, 0.95), weight_decay=0.0)
-    return [(muon, schedule.muon_rate), (adamw, schedule.adamw_rate)]
+    return [*optimizers, (adamw, schedule.adamw_rate)]
 
 
 def train(
@@ -226,7 +237,7 @@ def train(
     model.train()
     start, tokens, running = time.monotonic(), 0, float("nan")
     for step, batch in zip(range(schedule.steps), _batches(samples, schedule.tokens_per_step, pool, generator), strict=False):
-        ids, weights = _tensors(batch, schedule.context_weight)
+        ids, weights, sampled = _tensors(batch, schedule)
         logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
         losses = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view_as(weights)
         loss = (losses * weights).sum() / weights.sum()
@@ -238,8 +249,8 @@ def train(
             optimizer.step()
         model.zero_grad(set_to_none=True)
         tokens += sum(len(s.token_ids) for s in batch)
-        sampled = float(losses.detach()[weights == 1].mean())
-        running = sampled if math.isnan(running) else 0.95 * running + 0.05 * sampled
+        present = float(losses.detach()[sampled].mean())
+        running = present if math.isnan(running) else 0.95 * running + 0.05 * present
         if report:
             report(step + 1, {"loss": running, "tokens_per_s": tokens / (time.monotonic() - start)})
     model.eval()

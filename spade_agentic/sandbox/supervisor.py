@@ -85,10 +85,7 @@ class _Supervisor:
         os.makedirs(self.folder, mode=0o700)
         uid, gid = os.getuid(), os.getgid()
         if self.found["pidns"] == "user":
-            linux.unshare(linux.CLONE_NEWUSER)
-            Path("/proc/self/setgroups").write_text("deny")
-            Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
-            Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+            linux.enter_user_namespace()
         if self.found["tmpfs"]:
             linux.private_mounts()
             size = self.limits["disk_mb"] * _MB

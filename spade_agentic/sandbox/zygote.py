@@ -34,10 +34,9 @@ def probe(wanted: dict[str, Any]) -> dict[str, Any]:
     if wanted["pidns"]:
         if _works(lambda: linux.unshare(linux.CLONE_NEWPID)):
             pidns = "root"
-        elif os.geteuid() != 0 and _works(lambda: linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWPID)):
+        elif os.geteuid() != 0 and _works(lambda: linux.enter_user_namespace(linux.CLONE_NEWPID)):
             pidns = "user"
-    flags = linux.CLONE_NEWUSER if pidns == "user" else 0
-    tmpfs = pidns != "" and _works(lambda: _own_tmpfs(flags))
+    tmpfs = pidns != "" and _works(lambda: _own_tmpfs(user_namespace=pidns == "user"))
     return {"user": user, "pidns": pidns, "tmpfs": tmpfs, "landlock": linux.landlock_abi() if wanted["landlock"] else 0}
 
 
@@ -59,11 +58,11 @@ def _become(uid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def _own_tmpfs(flags: int) -> None:
-    if flags:
-        linux.unshare(flags)
+def _own_tmpfs(*, user_namespace: bool) -> None:
+    if user_namespace:
+        linux.enter_user_namespace()
     linux.private_mounts()
-    linux.mount_tmpfs("/tmp", size=1 << 20, uid=0 if not flags else os.getuid(), gid=0 if not flags else os.getgid())
+    linux.mount_tmpfs("/tmp", size=1 << 20, uid=os.getuid(), gid=os.getgid())
 
 
 def _prepare_tools() -> None:

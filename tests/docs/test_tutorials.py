@@ -34,9 +34,20 @@ def test_a_reader_who_follows_the_tutorial_gets_a_plugin_that_works(name: str, p
     commands = page.console()
     assert any("plugin check" in command for command in commands)
     assert any("env check" in command for command in commands)
+    printed = ""
     for command in commands:
         done = run(command, tmp_path)
         assert done.returncode == 0, f"$ {command}\n{done.stdout}\n{done.stderr}"
+        printed += done.stdout
+    for language, body in page.blocks():
+        assert language != "text" or body in printed, f"nothing printed this:\n{body}"
+
+
+@pytest.mark.slow
+def test_the_play_shown_in_the_readme_is_what_its_command_prints(page_named, tmp_path: Path) -> None:
+    [shown] = [body for language, body in page_named("README.md").blocks() if language == "text"]
+    command, _, output = shown.removeprefix("$ ").partition("\n")
+    assert run(command, tmp_path).stdout.endswith(output)
 
 
 @pytest.mark.slow

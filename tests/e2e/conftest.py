@@ -14,7 +14,7 @@ import pytest
 HERE = Path(__file__).parent
 
 SMALL = """
-run: {{name: small, steps: 4, seed: 5}}
+run: {{name: small, steps: 3, seed: 5}}
 model: {{path: {model}, context_tokens: 1024}}
 engine: {{name: embedded, options: {{threads: 1}}}}
 learner: {{name: torch, options: {{lr: 0.001, threads: 1}}}}
@@ -30,7 +30,7 @@ selfplay:
   agent_sampling: {{max_tokens: 60}}
   designer_sampling: {{max_tokens: 16}}
   hint_sampling: {{temperature: 0.3, max_tokens: 8}}
-evaluation: {{name: letters, every: 3}}
+evaluation: {{name: letters, every: 2}}
 trackers: [jsonl]
 plugins: [{here}/text_worlds.py]
 """

@@ -13,15 +13,13 @@ KILLER = ("--plugin", str(HERE / "kill_plugin.py"))
 pytestmark = pytest.mark.slow
 
 PHASES = {
-    "during plays": [("plays", 5), ("plays:round", 2), ("plays", 30), ("plays:all_done", 1)],
-    "during the update": [("update:begins", 1), ("update:backward", 2), ("update:weights_changed", 1), ("update:ends", 1)],
-    "inside the checkpoint write": [
-        ("checkpoint:begins", 1), ("checkpoint:learner_written", 1), ("checkpoint:filled", 2), ("checkpoint:synced", 1),
-    ],
-    "between checkpoint and commit": [("commit:begins", 1), ("commit:inside_the_transaction", 2), ("commit:begins", 1)],
-    "during weight publishing": [("publish:begins", 1), ("publish:loading", 2), ("publish:served", 2), ("publish:paused", 1)],
+    "during plays": [("plays", 5), ("plays", 40), ("plays", 25)],
+    "during the update": [("update:backward", 1), ("update:weights_changed", 2), ("update:ends", 2)],
+    "inside the checkpoint write": [("checkpoint:learner_written", 1), ("checkpoint:synced", 2), ("checkpoint:filled", 2)],
+    "between checkpoint and commit": [("commit:begins", 1), ("commit:inside_the_transaction", 2), ("commit:begins", 2)],
+    "during weight publishing": [("publish:loading", 1), ("publish:served", 2), ("publish:begins", 2)],
 }
-"""Where a run is killed, one after the other: every resume but the last is killed as well."""
+"""Where a run is killed: the point, and the how manieth time a process reaches it. Every resume but the last is killed too."""
 
 
 def content(folder):
@@ -51,7 +49,7 @@ def test_both_roles_move_the_weights_in_the_run_that_is_compared(whole):
     with StoreReader(whole.folder / "run") as reader:
         metrics = [row.metrics for row in reader.metrics()]
     assert all(m["agent/signal"] > 0 and m["grad_norm"] > 0 for m in metrics)
-    assert [m["designer/tokens"] > 0 for m in metrics] == [False, False, True, True]
+    assert [m["designer/tokens"] > 0 for m in metrics] == [False, False, True]
     assert all(m["audit/breaches"] == 0 for m in metrics)
     assert all(m["audit/agent_ratio"] == pytest.approx(1.0, abs=1e-4) for m in metrics)
 
@@ -70,9 +68,3 @@ def test_a_killed_run_resumes_to_bit_identical_weights(whole, trainer_in, tmp_pa
     assert done.returncode == 0, done.stderr
     assert trainer.weights() == whole.weights()
     assert content(tmp_path / "run") == content(whole.folder / "run")
-
-
-def test_the_same_run_twice_gives_the_same_weights(whole, trainer_in, tmp_path):
-    trainer = trainer_in(tmp_path)
-    assert trainer.train("small.yaml", "--run-dir", "run").returncode == 0
-    assert trainer.weights() == whole.weights()
