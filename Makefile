@@ -16,7 +16,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 bin := $(VENV)/bin
 pip := $(bin)/python -m pip --disable-pip-version-check
-sources := spade_agentic plugins tool_sims configs tests setup.py
+sources := spade_agentic plugins tool_sims configs tests benchmarks setup.py
 
 .DEFAULT_GOAL := help
 .PHONY: help train test lint types unit docs install install-dev config-page clean

@@ -100,8 +100,9 @@ def measure(model: Path, batch: list[TrainSequence], variant: Variant, options: 
     learner.close()
     median = statistics.median(seconds)
     return {
-        "variant": variant.name, "seconds": median, "cpu_seconds": statistics.median(cpu_seconds), "tokens_per_s": metrics["tokens"] / median,
-        "trained_tokens_per_s": metrics["trained_tokens"] / median, "tokens": metrics["tokens"],
+        "variant": variant.name, "seconds": median, "cpu_seconds": statistics.median(cpu_seconds),
+        "tokens_per_s": metrics["tokens"] / median, "trained_tokens_per_s": metrics["trained_tokens"] / median,
+        "tokens": metrics["tokens"],
         "trained_tokens": metrics["trained_tokens"], "computed_tokens": metrics["computed_tokens"],
         "updates": metrics["updates"], "all_seconds": seconds,
     }

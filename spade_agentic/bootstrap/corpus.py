@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from spade_agentic_plugins.blueprint import offer_for, prompt_messages, random_blueprint
-from spade_agentic_sims.demonstrate import Demonstration
-from spade_agentic_sims.kit import HELD_OUT_SEED, Chain, Mods, SimEnv, chain_hint, draw_chain, get_domain
-
 from spade_agentic.envs.contract import ToolCall
 from spade_agentic.hooks.kinds import DesignRequest, MemoryEntry
 from spade_agentic.hooks.records import Skill
 from spade_agentic.rollout.episode import with_hint
 from spade_agentic.rollout.rendering import Rendering
+from spade_agentic_plugins.blueprint import offer_for, prompt_messages, random_blueprint
+from spade_agentic_sims.demonstrate import Demonstration
+from spade_agentic_sims.kit import HELD_OUT_SEED, Chain, Mods, SimEnv, chain_hint, draw_chain, get_domain
 
 from .demonstrator import play
 from .warmstart import Sample

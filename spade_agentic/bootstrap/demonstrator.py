@@ -12,8 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from spade_agentic_sims.demonstrate import Demonstration
-from spade_agentic_sims.demonstrate import demonstrate as follow_script
+from spade_agentic_sims.demonstrate import Demonstration, demonstrate as follow_script
 from spade_agentic_sims.kit import Alternative, Chain, Step
 
 __all__ = ["FAVOURITE", "HINTED_RIGHT", "RIGHT", "SECOND_THOUGHT", "play"]

@@ -4,8 +4,9 @@ Sampled tokens (the demonstrator's) carry weight 1, and values that it copies ``
 observations carry ``context_weight``: predicting them is no goal, but it teaches the model early that values recur.
 
 A transformer of this size takes thousands of steps to find out by itself that the token before a match is worth knowing
-(the first half of an induction head; Olsson et al. 2022). :func:`copying_heads` gives a new model such heads. They are ordinary weights that training goes on to change; without them copying was not learned in 650
-steps, with them within a hundred. Matrices are trained by Muon (Jordan et al. 2024), everything else by AdamW.
+(the first half of an induction head; Olsson et al. 2022). :func:`copying_heads` gives a new model such heads. They are
+ordinary weights that training goes on to change; without them copying was not learned in 650 steps, with them within a
+hundred. Matrices are trained by Muon (Jordan et al. 2024), everything else by AdamW.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class Schedule:
     warmup_steps: int = 30
     final_fraction: float = 0.05
     context_weight: float = 0.1
+    context_steps: int = 600
+    """For this long, tokens of prompts and observations count too: it teaches early that values recur."""
     value_weight: float = 3.0
     max_grad_norm: float = 1.0
 
@@ -193,7 +196,9 @@ def _batches(samples: Iterator[Sample], token_budget: int, pool: int, generator:
             yield batches[index]
 
 
-def _tensors(batch: list[Sample], schedule: Schedule) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _tensors(
+    batch: list[Sample], schedule: Schedule, context_weight: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Ids ``[rows, width]``, and the loss weights and the mask of tokens 1 to the end, ``[rows, width - 1]``."""
     width = math.ceil(max(len(s.token_ids) for s in batch) / 32) * 32
     ids = torch.zeros(len(batch), width, dtype=torch.long)
@@ -203,7 +208,7 @@ def _tensors(batch: list[Sample], schedule: Schedule) -> tuple[torch.Tensor, tor
         n = len(sample.token_ids)
         ids[row, :n] = torch.tensor(sample.token_ids)
         sampled[row, :n] = torch.tensor(sample.mask)
-        weights[row, :n] = schedule.context_weight
+        weights[row, :n] = context_weight
         weights[row][sampled[row]] = 1.0
         weights[row, :n][torch.tensor(sample.values)] = schedule.value_weight
     return ids, weights[:, 1:], sampled[:, 1:]
@@ -237,11 +242,12 @@ def train(
     model.train()
     start, tokens, running = time.monotonic(), 0, float("nan")
     for step, batch in zip(range(schedule.steps), _batches(samples, schedule.tokens_per_step, pool, generator), strict=False):
-        ids, weights, sampled = _tensors(batch, schedule)
-        logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
-        losses = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view_as(weights)
-        loss = (losses * weights).sum() / weights.sum()
-        loss.backward()  # type: ignore[no-untyped-call]
+        ids, weights, sampled = _tensors(batch, schedule, schedule.context_weight if step < schedule.context_steps else 0.0)
+        counted = weights > 0  # logits are half of the work: only where they are wanted
+        hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+        losses = F.cross_entropy(model.lm_head(hidden[counted]), ids[:, 1:][counted], reduction="none")
+        loss = (losses * weights[counted]).sum() / weights.sum()
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), schedule.max_grad_norm)
         for optimizer, rate in optimizers:
             for group in optimizer.param_groups:
@@ -249,7 +255,7 @@ def train(
             optimizer.step()
         model.zero_grad(set_to_none=True)
         tokens += sum(len(s.token_ids) for s in batch)
-        present = float(losses.detach()[sampled].mean())
+        present = float(losses.detach()[sampled[counted]].mean())
         running = present if math.isnan(running) else 0.95 * running + 0.05 * present
         if report:
             report(step + 1, {"loss": running, "tokens_per_s": tokens / (time.monotonic() - start)})

@@ -104,18 +104,18 @@ class _Supervisor:
                 os.close(listening)
                 self.leash.close()
                 self._confine(supervisor)
+                from .runner import serve
+
                 os.write(ready, b"+")
             except BaseException:
                 os.write(ready, traceback.format_exc()[-2000:].encode())
                 os._exit(1)
             os.close(ready)
-            from .runner import serve
-
             serve(self.work, self.limits)
         self.alive = True
         os.close(ready)
-        said = os.read(listening, 4096)
-        os.close(listening)
+        with open(listening, "rb") as said_by_runner:  # to its end: then the runner has closed its own, too
+            said = said_by_runner.read()
         if said != b"+":
             raise RuntimeError(f"the runner could not be confined: {said.decode(errors='replace')}")
 
@@ -260,7 +260,10 @@ class _Supervisor:
 
 def _look_at(pid: int) -> dict[str, Any]:
     """Threads, descriptors and writable shared maps of a process."""
-    descriptors = {name: os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
+    descriptors = {}
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):  # closed since it was listed: not held any more
+            descriptors[name] = os.readlink(f"/proc/{pid}/fd/{name}")
     with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
         maps = {line for line in file if line.split()[1].endswith("s") and "w" in line.split()[1]}
     return {"threads": len(os.listdir(f"/proc/{pid}/task")), "descriptors": descriptors, "maps": maps}
