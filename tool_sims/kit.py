@@ -218,7 +218,7 @@ class SimEnv(ToolEnv):
     # -- helpers for goal functions and tools
 
     def new_id(self, letter: str) -> str:
-        """A letter and three digits; digits are not shared between any two records of an instance."""
+        """A letter and a number that no other record of the instance has; the first ninety numbers have two digits."""
         return f"{letter}{self._numbers.pop()}"
 
     def claim(self, rng: random.Random, ids: Sequence[str]) -> str:
@@ -242,7 +242,7 @@ class SimEnv(ToolEnv):
     # -- the environment contract
 
     def setup(self, rng: random.Random) -> Sequence[Instruction]:
-        self._claimed, self._numbers = set(), rng.sample(range(100, 1000), 200)
+        self._claimed, self._numbers = set(), [*rng.sample(range(100, 1000), 900), *rng.sample(range(10, 100), 90)]
         self._fault, self._met, self.checked = _CLEAR, _CLEAR, set()
         self.state = {"breaches": 0}
         self.state |= self.seed_records(rng)

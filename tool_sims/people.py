@@ -18,7 +18,10 @@ NAMESAKES = (3, 3, 2, 2, 2)
 
 
 class PeopleEnv(SimEnv):
-    """Twelve customers, found by last name. A domain writes :meth:`add_belongings`; its tables hold ``customer`` fields."""
+    """Twelve customers, found by last name. A domain writes :meth:`add_belongings`; its tables hold ``customer`` fields.
+
+    What belongs to customer ``C57`` has ids such as ``savings57``: they say what a record is, so that listings are short.
+    """
 
     look_up_tool: ClassVar[str] = "find_customer"
     look_up_hint: ClassVar[str] = "find_customer by last name; take the hit with the right first name."
@@ -26,6 +29,11 @@ class PeopleEnv(SimEnv):
     def add_belongings(self, rng: random.Random, state: dict[str, Any], customer: str) -> None:
         """Add the records of one customer to the tables of ``state``."""
         raise NotImplementedError
+
+    @staticmethod
+    def belonging_id(kind: str, customer: str) -> str:
+        """The id of the one record of this kind that belongs to a customer."""
+        return f"{kind}{customer[1:]}"
 
     def seed_people(self, rng: random.Random, *tables: str) -> dict[str, Any]:
         """The customers and, in ``tables``, what belongs to them."""

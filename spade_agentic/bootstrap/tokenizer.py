@@ -1,6 +1,6 @@
 """The tokenizer of ``spade-tiny``: a byte-level BPE with Qwen3's special tokens and chat template.
 
-Two choices make copying easy for a model of a million parameters. Every number below 1000 is one token, so that an
+Two choices make copying easy for a model of a million parameters. Every number below 100 is one token, so that an
 identifier is copied in one step; and words never merge with the punctuation or space before them, so that a name has the
 same tokens in an instruction, in a tool's answer and inside a JSON string. Phrases that every conversation repeats
 (:data:`BOILERPLATE`) are one token each, which shortens prompts.
@@ -24,7 +24,7 @@ SPECIAL_TOKENS: tuple[str, ...] = (
 _SPECIAL_FLAG = frozenset({"<|endoftext|>", "<|im_start|>", "<|im_end|>"})
 """Qwen3 marks only these as special; the tags stay visible when a completion is decoded."""
 
-_PIECES = r"\d{1,3}|[A-Za-z_]+|\n|[^A-Za-z0-9_\n]+"
+_PIECES = r"\d{1,2}|[A-Za-z_]+|\n|[^A-Za-z0-9_\n]+"
 
 _TOOLS_HEAD = (
     "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with function "
@@ -111,7 +111,7 @@ def train_tokenizer(texts: Iterable[str], folder: Path, *, vocab_size: int) -> N
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    sure = (text for text in (*ROLES, *(str(number) for number in range(1000))) for _ in range(SURE_WEIGHT))
+    sure = (text for text in (*ROLES, *(str(number) for number in range(100))) for _ in range(SURE_WEIGHT))
     tokenizer.train_from_iterator(itertools.chain(texts, sure), trainer)
     tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in BOILERPLATE])
     folder.mkdir(parents=True, exist_ok=True)

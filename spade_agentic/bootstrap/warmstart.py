@@ -93,7 +93,7 @@ def make_model(shape: TinyShape, vocab_size: int, *, eos_token_id: int, pad_toke
 
 
 LOOK_BACK: Mapping[int, tuple[int, int]] = {0: (1, 2), 1: (2, 4)}
-"""Per layer, the distances of its two look-back heads: far enough for ``"id": "A123", "kind": "savings"``."""
+"""Per layer, the distances of its two look-back heads: far enough for ``"id": "C12", "name": "Ada Moss"``."""
 INDUCTION_LAYER = 2
 
 _SHARPNESS = 2.5

@@ -74,7 +74,7 @@ def _value(rng: random.Random, schema: Mapping[str, Any], shown: str) -> Any:
         return rng.choice(schema["enum"])
     if schema["type"] == "integer":
         return int(rng.choice(re.findall(r"\b\d+\b", shown) or ["7"]))
-    return rng.choice(re.findall(r"\b(?:[A-Z]\d{3}|[A-Z][a-z]+)\b", shown) or ["C100"])
+    return rng.choice(re.findall(r"\b(?:[A-Za-z]+\d+|[A-Z][a-z]+)\b", shown) or ["C100"])
 
 
 def tells(text: str, value: Any) -> bool:

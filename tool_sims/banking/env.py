@@ -29,14 +29,16 @@ class Banking(PeopleEnv):
         return self.seed_people(rng, "accounts", "cards", "payments")
 
     def add_belongings(self, rng: random.Random, state: dict[str, Any], customer: str) -> None:
-        balances = rng.sample(range(100, 400), 2)
+        balances = rng.sample(range(40, 70), 2)
         for kind, balance in zip(rng.sample(ACCOUNT_KINDS, 2), balances, strict=True):
-            state["accounts"][self.new_id("A")] = {"customer": customer, "kind": kind, "balance": balance, "open": True}
+            account = {"customer": customer, "kind": kind, "balance": balance, "open": True}
+            state["accounts"][self.belonging_id(kind, customer)] = account
         for kind, limit in zip(rng.sample(CARD_KINDS, 2), rng.sample(range(10, 40), 2), strict=True):
-            state["cards"][self.new_id("K")] = {"customer": customer, "kind": kind, "limit": limit * 10, "status": "active"}
+            card = {"customer": customer, "kind": kind, "limit": limit, "status": "active"}
+            state["cards"][self.belonging_id(kind, customer)] = card
         for shop in rng.sample(SHOPS, 3):
             payment = {"customer": customer, "shop": shop, "amount": rng.randint(11, 99), "status": "booked"}
-            state["payments"][self.new_id("P")] = payment
+            state["payments"][self.belonging_id(shop, customer)] = payment
 
     # -- reading
 
@@ -45,21 +47,21 @@ class Banking(PeopleEnv):
         """Show a customer's accounts."""
         self.record("customers", customer)
         accounts = self.owned("accounts", customer).items()
-        return [{"id": key, "kind": item["kind"], "balance": item["balance"]} for key, item in accounts if item["open"]]
+        return [{"id": key, "balance": item["balance"]} for key, item in accounts if item["open"]]
 
     @tool
     def list_cards(self, customer: str) -> list[dict[str, Any]]:
         """Show a customer's cards."""
         self.record("customers", customer)
         cards = self.owned("cards", customer).items()
-        return [{"id": key, "kind": item["kind"], "status": item["status"], "limit": item["limit"]} for key, item in cards]
+        return [{"id": key, "status": item["status"], "limit": item["limit"]} for key, item in cards]
 
     @tool
     def list_payments(self, customer: str) -> list[dict[str, Any]]:
         """Show a customer's card payments."""
         self.record("customers", customer)
         payments = self.owned("payments", customer).items()
-        return [{"id": key, "shop": item["shop"], "amount": item["amount"]} for key, item in payments]
+        return [{"id": key, "amount": item["amount"]} for key, item in payments]
 
     # -- money
 

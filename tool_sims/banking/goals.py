@@ -37,7 +37,7 @@ def _balances(env: Banking, **expected: int) -> bool:
 def move_own(env: Banking, rng: random.Random) -> Drawn:
     customer = env.claim_customer(rng)
     source, target = rng.sample(ACCOUNT_KINDS, 2)
-    amount = rng.randint(11, 99)
+    amount = rng.randint(11, 39)
 
     def plan(who: str) -> list[Step]:
         ids = env.owned_by("accounts", who)
@@ -64,7 +64,7 @@ def move_own(env: Banking, rng: random.Random) -> Drawn:
 def pay_person(env: Banking, rng: random.Random) -> Drawn:
     customer, payee = env.claim_customer(rng), env.claim_customer(rng)
     source, other = rng.sample(ACCOUNT_KINDS, 2)
-    amount = rng.randint(11, 99)
+    amount = rng.randint(11, 39)
 
     def plan(who: str) -> list[Step]:
         ids = env.owned_by("accounts", who)
@@ -97,7 +97,7 @@ def pay_person(env: Banking, rng: random.Random) -> Drawn:
 def top_up_pay(env: Banking, rng: random.Random) -> Drawn:
     customer, payee = env.claim_customer(rng), env.claim_customer(rng)
     source, other = rng.sample(ACCOUNT_KINDS, 2)
-    short = rng.randint(11, 79)
+    short = rng.randint(11, 29)
     ids = env.owned_by("accounts", customer)
     amount = env.state["accounts"][ids[source]]["balance"] + short
 
@@ -283,7 +283,7 @@ def freeze_both(env: Banking, rng: random.Random) -> Drawn:
 def set_limit(env: Banking, rng: random.Random) -> Drawn:
     customer = env.claim_customer(rng)
     kind, other = rng.sample(CARD_KINDS, 2)
-    limit = rng.randint(41, 90) * 10
+    limit = rng.randint(41, 90)
 
     def plan(who: str) -> list[Step]:
         own = env.owned_by("cards", who)

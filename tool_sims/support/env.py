@@ -32,13 +32,13 @@ class Support(PeopleEnv):
     def add_belongings(self, rng: random.Random, state: dict[str, Any], customer: str) -> None:
         for topic in rng.sample(TOPICS, 3):
             ticket = {"customer": customer, "topic": topic, "status": "open", "team": "desk", "answered": False}
-            state["tickets"][self.new_id("T")] = ticket
+            state["tickets"][self.belonging_id(topic, customer)] = ticket
         for kind, months in zip(rng.sample(DEVICE_KINDS, 2), rng.sample(range(11, 40), 2), strict=True):
             device = {"customer": customer, "kind": kind, "warranty": months, "status": "active"}
-            state["devices"][self.new_id("D")] = device
-        for item, price in zip(rng.sample(ITEMS, 2), rng.sample(range(100, 400), 2), strict=True):
+            state["devices"][self.belonging_id(kind, customer)] = device
+        for item, price in zip(rng.sample(ITEMS, 2), rng.sample(range(11, 100), 2), strict=True):
             order = {"customer": customer, "item": item, "price": price, "status": "booked", "short": 0, "credit": 0}
-            state["orders"][self.new_id("R")] = order
+            state["orders"][self.belonging_id(item, customer)] = order
 
     # -- reading
 
@@ -47,7 +47,7 @@ class Support(PeopleEnv):
         """Show a customer's tickets."""
         self.record("customers", customer)
         tickets = self.owned("tickets", customer).items()
-        return [{"id": key, "topic": item["topic"]} for key, item in tickets if item["status"] == "open"]
+        return [{"id": key} for key, item in tickets if item["status"] == "open"]
 
     @tool
     def list_devices(self, customer: str) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ class Support(PeopleEnv):
         self.record("customers", customer)
         devices = self.owned("devices", customer).items()
         return [
-            {"id": key, "kind": item["kind"], "status": item["status"], "warranty": item["warranty"]} for key, item in devices
+            {"id": key, "status": item["status"], "warranty": item["warranty"]} for key, item in devices
         ]
 
     @tool
@@ -63,7 +63,7 @@ class Support(PeopleEnv):
         """Show a customer's orders."""
         self.record("customers", customer)
         orders = self.owned("orders", customer).items()
-        return [{"id": key, "item": item["item"], "price": item["price"], "status": item["status"]} for key, item in orders]
+        return [{"id": key, "price": item["price"], "status": item["status"]} for key, item in orders]
 
     # -- tickets
 
