@@ -45,7 +45,7 @@ def run_bootstrap(output: Path, *, seed: int, steps: int | None = None) -> Boots
 
     from spade_agentic.rollout.rendering import build_rendering
 
-    from .corpus import Mixture, samples, texts
+    from .corpus import Mixture, stream, texts
     from .tokenizer import train_tokenizer
     from .warmstart import Schedule, TinyShape, make_model, train
 
@@ -63,7 +63,7 @@ def run_bootstrap(output: Path, *, seed: int, steps: int | None = None) -> Boots
         if step % _REPORT_EVERY_STEPS == 0 or step == schedule.steps:
             log.info("bootstrap_step", step=step, of=schedule.steps, **{k: round(v, 3) for k, v in metrics.items()})
 
-    loss = train(model, samples(seed + 1, rendering, mixture), schedule, seed=seed, report=report)
+    loss = train(model, stream(seed + 1, rendering, mixture), schedule, seed=seed, report=report)
     model.save_pretrained(output)
     recipe = {"seed": seed, "mixture": asdict(mixture), "shape": asdict(shape), "schedule": asdict(schedule), "loss": loss}
     (output / "bootstrap.json").write_text(json.dumps(recipe, indent=2) + "\n")

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from torch.utils.data import DataLoader, IterableDataset
+
 from spade_agentic.envs.contract import ToolCall
 from spade_agentic.hooks.kinds import DesignRequest, MemoryEntry
 from spade_agentic.hooks.records import Skill
@@ -24,7 +26,7 @@ from spade_agentic_sims.kit import HELD_OUT_SEED, Chain, Mods, SimEnv, chain_hin
 from .demonstrator import play
 from .warmstart import Sample
 
-__all__ = ["DOMAINS", "Demonstrated", "Mixture", "action_text", "draw_play", "draw_world", "samples", "texts"]
+__all__ = ["DOMAINS", "Demonstrated", "Mixture", "action_text", "draw_play", "draw_world", "samples", "stream", "texts"]
 
 DOMAINS = ("banking", "support")
 END_OF_TURN = "<|im_end|>"
@@ -36,7 +38,7 @@ class Mixture:
 
     domains: tuple[str, ...] = DOMAINS
     hinted: float = 0.35
-    blueprints: float = 0.1
+    blueprints: float = 0.15
     lengths: tuple[float, float, float] = (0.58, 0.34, 0.08)
     """Shares of chains of one, two and three goals."""
     hidden: float = 0.4
@@ -101,6 +103,16 @@ def samples(seed: int, rendering: Rendering, mixture: Mixture) -> Iterator[Sampl
             shown = draw_play(rng, mixture)
             exchanges = [(action_text(e.action), e.observation) for e in shown.play.exchanges]
             yield _sample(rendering, shown.messages, shown.env.tools(), exchanges)
+
+
+def stream(seed: int, rendering: Rendering, mixture: Mixture) -> Iterator[Sample]:
+    """:func:`samples`, drawn by a process of its own while the model trains."""
+
+    class Demonstrations(IterableDataset[Sample]):
+        def __iter__(self) -> Iterator[Sample]:
+            return samples(seed, rendering, mixture)
+
+    return iter(DataLoader(Demonstrations(), batch_size=None, num_workers=1, prefetch_factor=256))
 
 
 def texts(seed: int, mixture: Mixture, count: int) -> Iterator[str]:
