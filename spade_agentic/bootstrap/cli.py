@@ -13,6 +13,7 @@ __all__ = ["BootstrapReport", "run_bootstrap"]
 
 _TOKENIZER_TEXTS = 4_000
 _REPORT_EVERY_STEPS = 50
+_SAVE_EVERY_STEPS = 250
 
 log = structlog.get_logger(__name__)
 
@@ -45,13 +46,14 @@ def run_bootstrap(output: Path, *, seed: int, steps: int | None = None) -> Boots
 
     from spade_agentic.rollout.rendering import build_rendering
 
-    from .corpus import Mixture, stream, texts
+    from .corpus import Mixture, phrases, stream, texts
     from .tokenizer import train_tokenizer
     from .warmstart import Schedule, TinyShape, make_model, train
 
     start = time.monotonic()
     mixture = Mixture()
-    train_tokenizer(texts(seed, mixture, _TOKENIZER_TEXTS), output, vocab_size=VOCABULARY_LIMIT)
+    drawn = texts(seed, mixture, _TOKENIZER_TEXTS)
+    train_tokenizer(drawn, output, vocab_size=VOCABULARY_LIMIT, phrases=phrases(mixture))
     rendering = build_rendering(output, {"name": "qwen3"})
     tokenizer = rendering.tokenizer
     log.info("bootstrap_tokenizer", tokens=len(tokenizer), seconds=round(time.monotonic() - start))
@@ -62,6 +64,8 @@ def run_bootstrap(output: Path, *, seed: int, steps: int | None = None) -> Boots
     def report(step: int, metrics: dict[str, float]) -> None:
         if step % _REPORT_EVERY_STEPS == 0 or step == schedule.steps:
             log.info("bootstrap_step", step=step, of=schedule.steps, **{k: round(v, 3) for k, v in metrics.items()})
+        if step % _SAVE_EVERY_STEPS == 0:
+            model.save_pretrained(output)
 
     loss = train(model, stream(seed + 1, rendering, mixture), schedule, seed=seed, report=report)
     model.save_pretrained(output)

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from spade_agentic.envs.contract import ToolCall
+from spade_agentic.envs.contract import ToolCall, ToolEnv
 from spade_agentic.hooks.kinds import DesignRequest, MemoryEntry
 from spade_agentic.hooks.records import Skill
 from spade_agentic.rollout.episode import with_hint
@@ -26,7 +26,19 @@ from spade_agentic_sims.kit import HELD_OUT_SEED, Chain, Mods, SimEnv, chain_hin
 from .demonstrator import play
 from .warmstart import Sample
 
-__all__ = ["DOMAINS", "Demonstrated", "Mixture", "action_text", "draw_play", "draw_world", "samples", "stream", "texts"]
+__all__ = [
+    "DOMAINS",
+    "Demonstrated",
+    "Mixture",
+    "action_text",
+    "draw_design",
+    "draw_play",
+    "draw_world",
+    "phrases",
+    "samples",
+    "stream",
+    "texts",
+]
 
 DOMAINS = ("banking", "support")
 END_OF_TURN = "<|im_end|>"
@@ -131,6 +143,16 @@ def texts(seed: int, mixture: Mixture, count: int) -> Iterator[str]:
             yield blueprint
 
 
+def phrases(mixture: Mixture) -> list[str]:
+    """What every prompt of a domain repeats word for word: its system text and the descriptions of its tools."""
+    found = [text for name in mixture.domains for text in _fixed_texts(get_domain(name)())]
+    return list(dict.fromkeys(found))
+
+
+def _fixed_texts(env: SimEnv) -> list[str]:
+    return [env.system, *(tool["function"]["description"] for tool in ToolEnv.tools(env))]
+
+
 def draw_design(rng: random.Random, mixture: Mixture) -> tuple[list[dict[str, str]], str]:
     """A design request as a run would make it, with some memory, and a blueprint that answers it."""
     skill = rng.choice(list(Skill))
@@ -166,11 +188,11 @@ def _sample(
             assert new is not None, "the renderer cannot extend a demonstrated play"
             ids += new
             mask += [False] * len(new)
-    digits = _digit_tokens(rendering)
-    return Sample(ids, mask, [chosen and token in digits for token, chosen in zip(ids, mask, strict=True)])
+    copied = _copied_tokens(rendering)
+    return Sample(ids, mask, [chosen and token in copied for token, chosen in zip(ids, mask, strict=True)])
 
 
 @lru_cache(maxsize=4)
-def _digit_tokens(rendering: Rendering) -> frozenset[int]:
-    """The tokens that are numbers: what the demonstrator copies from an instruction or an observation."""
-    return frozenset(token for text, token in rendering.tokenizer.get_vocab().items() if text.isdigit())
+def _copied_tokens(rendering: Rendering) -> frozenset[int]:
+    """Numbers and names: what the demonstrator copies from an instruction or an observation."""
+    return frozenset(token for text, token in rendering.tokenizer.get_vocab().items() if text.isdigit() or text.istitle())

@@ -91,12 +91,12 @@ SURE_WEIGHT = 10_000
 """How often every number and role counts as seen: enough for each to be merged before any other word is."""
 
 
-def train_tokenizer(texts: Iterable[str], folder: Path, *, vocab_size: int) -> None:
+def train_tokenizer(texts: Iterable[str], folder: Path, *, vocab_size: int, phrases: Iterable[str] = ()) -> None:
     """Train on ``texts`` and write ``tokenizer.json``, ``tokenizer_config.json`` and ``chat_template.jinja`` to ``folder``.
 
-    ``vocab_size`` counts special tokens and must be divisible by 4 (tensor-parallel engines split the vocabulary).
+    ``vocab_size`` bounds the BPE's vocabulary, special tokens included. Each of ``phrases`` becomes one token more, as those
+    of :data:`BOILERPLATE` do.
     """
-    assert vocab_size % 4 == 0
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -113,7 +113,7 @@ def train_tokenizer(texts: Iterable[str], folder: Path, *, vocab_size: int) -> N
     )
     sure = (text for text in (*ROLES, *(str(number) for number in range(100))) for _ in range(SURE_WEIGHT))
     tokenizer.train_from_iterator(itertools.chain(texts, sure), trainer)
-    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in BOILERPLATE])
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in (*BOILERPLATE, *phrases)])
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {

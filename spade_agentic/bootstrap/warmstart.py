@@ -1,7 +1,7 @@
 """Supervised warm start: next-token training on demonstrations, in length-sorted padded batches.
 
-Sampled tokens (the demonstrator's) carry weight 1, and values that it copies ``value_weight``; the tokens of prompts and
-observations carry ``context_weight``: predicting them is no goal, but it teaches the model early that values recur.
+Sampled tokens (the demonstrator's) carry weight 1, and numbers and names, which it copies, ``value_weight``; the tokens of
+prompts and observations carry ``context_weight``: predicting them is no goal, but it teaches early that values recur.
 
 A transformer of this size takes thousands of steps to find out by itself that the token before a match is worth knowing
 (the first half of an induction head; Olsson et al. 2022). :func:`copying_heads` gives a new model such heads. They are
@@ -50,19 +50,21 @@ class TinyShape:
 class Schedule:
     """How long and how fast. Rates rise over ``warmup_steps`` and fall along a cosine to ``final_fraction``."""
 
-    steps: int = 1500
+    steps: int = 2000
     tokens_per_step: int = 6144
     muon_rate: float = 0.01
-    copying_rate: float = 0.002
+    copying_rate: float = 0.001
     """Muon's rate for the attention of the layers that start with copying heads."""
     adamw_rate: float = 3e-3
     warmup_steps: int = 30
     final_fraction: float = 0.05
     context_weight: float = 0.1
-    context_steps: int = 600
+    context_steps: int = 300
     """For this long, tokens of prompts and observations count too: it teaches early that values recur."""
     value_weight: float = 3.0
     max_grad_norm: float = 1.0
+    bfloat16: bool = True
+    """Multiply matrices in bfloat16 (weights, optimizers and the loss stay float32)."""
 
     def factor(self, step: int) -> float:
         """The share of the full rates at ``step`` (from 0)."""
@@ -244,8 +246,10 @@ def train(
     for step, batch in zip(range(schedule.steps), _batches(samples, schedule.tokens_per_step, pool, generator), strict=False):
         ids, weights, sampled = _tensors(batch, schedule, schedule.context_weight if step < schedule.context_steps else 0.0)
         counted = weights > 0  # logits are half of the work: only where they are wanted
-        hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
-        losses = F.cross_entropy(model.lm_head(hidden[counted]), ids[:, 1:][counted], reduction="none")
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=schedule.bfloat16):
+            hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+            logits = model.lm_head(hidden[counted])
+        losses = F.cross_entropy(logits.float(), ids[:, 1:][counted], reduction="none")
         loss = (losses * weights[counted]).sum() / weights.sum()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), schedule.max_grad_norm)

@@ -99,8 +99,9 @@ def _gradient(batch: Sequence[TrainSequence], trained: Mapping[str, float]) -> l
     signal = trained.get("designer/signal")
     if not drafts or signal is None:
         return []
-    # Drafts that all earned the same have nothing to say this time; a difference that moves nothing is a fault of ours.
-    return [("designer_gradient", signal, signal > 0.0 or all(s.advantage == 0.0 for s in drafts))]
+    # Drafts that all earned the same have nothing to say this time, and silence refusals (which never weigh more than
+    # they do); a difference that moves nothing is a fault of ours.
+    return [("designer_gradient", signal, signal > 0.0 or all(s.advantage * s.weight == 0.0 for s in drafts))]
 
 
 def _lengths(plays: Sequence[Play]) -> list[_Finding]:

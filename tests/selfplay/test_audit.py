@@ -5,7 +5,7 @@ import structlog
 from play_fakes import door, in_pool, make_play, trajectory
 
 from spade_agentic.hooks.kinds import TrainSequence
-from spade_agentic.hooks.records import Arm, Draft, Role, Sampling, Skill, StopReason
+from spade_agentic.hooks.records import Arm, Draft, Refusal, Role, Sampling, Skill, StopReason
 from spade_agentic.selfplay.audit import audit_step
 from spade_agentic.selfplay.batch import BatchMaker
 from spade_agentic.selfplay.delay import WaitingDraft
@@ -90,6 +90,16 @@ def test_drafts_that_earned_differently_and_move_nothing_are_a_breach():
 def test_drafts_that_earned_the_same_have_nothing_to_say():
     some = drafts()
     batch = batch_of(plays(), some, rewards=(0.5, 0.5))
+    _, breaches = audit(some_drafts=some, batch=batch, trained={**GOOD, "designer/signal": 0.0})
+    assert breaches == []
+
+
+def test_refusals_beside_drafts_that_earned_the_same_have_nothing_to_say():
+    why = Refusal("gate", "code", "no")
+    refused = Draft("r", Skill.DATA_RETRIEVAL, 0, 2, 0, trajectory(Role.DESIGNER), "text", refusal=why)
+    some = [*drafts(), refused]
+    batch = batch_of(plays(), some, rewards=(0.5, 0.5, None))
+    assert any(s.advantage < 0 for s in batch)
     _, breaches = audit(some_drafts=some, batch=batch, trained={**GOOD, "designer/signal": 0.0})
     assert breaches == []
 
