@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -13,7 +13,7 @@ __all__ = ["BootstrapReport", "run_bootstrap"]
 
 _TOKENIZER_TEXTS = 4_000
 _REPORT_EVERY_STEPS = 50
-_SAVE_EVERY_STEPS = 250
+_SAVE_EVERY_STEPS = 100
 
 log = structlog.get_logger(__name__)
 
@@ -37,10 +37,12 @@ class BootstrapReport:
         )
 
 
-def run_bootstrap(output: Path, *, seed: int, steps: int | None = None) -> BootstrapReport:
+def run_bootstrap(output: Path, *, seed: int) -> BootstrapReport:
     """Train tokenizer and model into ``output``, a folder that ``model.path`` of a run may name.
 
-    ``steps`` overrides the length of the schedule. The same seed on the same machine gives the same files.
+    Two stages: first the mechanics are made sure, on demonstrations that decide right; then the decisions are opened. The
+    other way round does not work: as long as half of the demonstrations pick the account that was not asked for, nothing
+    teaches the model to look at what was asked for. The same seed on the same machine gives the same files.
     """
     import torch
 
@@ -48,7 +50,7 @@ def run_bootstrap(output: Path, *, seed: int, steps: int | None = None) -> Boots
 
     from .corpus import Mixture, phrases, stream, texts
     from .tokenizer import train_tokenizer
-    from .warmstart import Schedule, TinyShape, make_model, train
+    from .warmstart import DECISIONS, MECHANICS, TinyShape, make_model, train
 
     start = time.monotonic()
     mixture = Mixture()
@@ -58,18 +60,25 @@ def run_bootstrap(output: Path, *, seed: int, steps: int | None = None) -> Boots
     tokenizer = rendering.tokenizer
     log.info("bootstrap_tokenizer", tokens=len(tokenizer), seconds=round(time.monotonic() - start))
     torch.manual_seed(seed)
-    shape, schedule = TinyShape(), Schedule() if steps is None else Schedule(steps=steps)
+    shape = TinyShape()
     model = make_model(shape, len(tokenizer), eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
 
-    def report(step: int, metrics: dict[str, float]) -> None:
-        if step % _REPORT_EVERY_STEPS == 0 or step == schedule.steps:
-            log.info("bootstrap_step", step=step, of=schedule.steps, **{k: round(v, 3) for k, v in metrics.items()})
-        if step % _SAVE_EVERY_STEPS == 0:
-            model.save_pretrained(output)
+    stages = {
+        "mechanics": (MECHANICS, replace(mixture, open_decisions=False)),
+        "decisions": (DECISIONS, mixture),
+    }
+    for index, (stage, (schedule, shown)) in enumerate(stages.items()):
 
-    loss = train(model, stream(seed + 1, rendering, mixture), schedule, seed=seed, report=report)
+        def report(step: int, metrics: dict[str, float], stage: str = stage, of: int = schedule.steps) -> None:
+            if step % _REPORT_EVERY_STEPS == 0 or step == of:
+                log.info("bootstrap_step", stage=stage, step=step, of=of, **{k: round(v, 3) for k, v in metrics.items()})
+            if step % _SAVE_EVERY_STEPS == 0:
+                model.save_pretrained(output)
+
+        loss = train(model, stream(seed + 1 + index, rendering, shown), schedule, seed=seed + index, report=report)
     model.save_pretrained(output)
-    recipe = {"seed": seed, "mixture": asdict(mixture), "shape": asdict(shape), "schedule": asdict(schedule), "loss": loss}
+    schedules = {stage: asdict(schedule) for stage, (schedule, _) in stages.items()}
+    recipe = {"seed": seed, "mixture": asdict(mixture), "shape": asdict(shape), "schedules": schedules, "loss": loss}
     (output / "bootstrap.json").write_text(json.dumps(recipe, indent=2) + "\n")
     return BootstrapReport(
         output, seed, sum(p.numel() for p in model.parameters()), len(tokenizer), loss,

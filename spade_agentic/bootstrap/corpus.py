@@ -57,6 +57,8 @@ class Mixture:
     """Share of worlds that give names instead of ids."""
     faults: float = 0.3
     """Share of worlds in which one tool fails at first."""
+    open_decisions: bool = True
+    """Whether the demonstrator decides as it does without a hint where it has none; else it always decides as with one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ def draw_play(rng: random.Random, mixture: Mixture) -> Demonstrated:
     chain = draw_world(rng, mixture)
     hinted = rng.random() < mixture.hinted
     hint = chain_hint(chain.domain, chain.goals, chain.mods) if hinted else None
-    return Demonstrated(chain.env(), hint, play(chain, rng.randrange(HELD_OUT_SEED), rng, hinted=hinted))
+    sure = hinted or not mixture.open_decisions
+    return Demonstrated(chain.env(), hint, play(chain, rng.randrange(HELD_OUT_SEED), rng, hinted=sure))
 
 
 def samples(seed: int, rendering: Rendering, mixture: Mixture) -> Iterator[Sample]:
@@ -195,4 +198,5 @@ def _sample(
 @lru_cache(maxsize=4)
 def _copied_tokens(rendering: Rendering) -> frozenset[int]:
     """Numbers and names: what the demonstrator copies from an instruction or an observation."""
-    return frozenset(token for text, token in rendering.tokenizer.get_vocab().items() if text.isdigit() or text.istitle())
+    vocabulary = rendering.tokenizer.get_vocab().items()
+    return frozenset(token for text, token in vocabulary if text.isascii() and (text.isdigit() or text.istitle()))

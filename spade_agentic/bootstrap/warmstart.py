@@ -4,9 +4,10 @@ Sampled tokens (the demonstrator's) carry weight 1, and numbers and names, which
 prompts and observations carry ``context_weight``: predicting them is no goal, but it teaches early that values recur.
 
 A transformer of this size takes thousands of steps to find out by itself that the token before a match is worth knowing
-(the first half of an induction head; Olsson et al. 2022). :func:`copying_heads` gives a new model such heads. They are
-ordinary weights that training goes on to change; without them copying was not learned in 650 steps, with them within a
-hundred. Matrices are trained by Muon (Jordan et al. 2024), everything else by AdamW.
+(the first half of an induction head; Olsson et al. 2022), and as long to make a head copy what it attends to, without which
+nothing rewards attending to it. :func:`copying_heads` gives a new model such heads. They are ordinary weights that training
+goes on to change; docs/spade-tiny.md says what happened without them. Matrices are trained by Muon (Jordan et al. 2024),
+everything else by AdamW.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import torch
 from torch.nn import functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-__all__ = ["Sample", "Schedule", "TinyShape", "copying_heads", "make_model", "train"]
+__all__ = ["DECISIONS", "MECHANICS", "Sample", "Schedule", "TinyShape", "copying_heads", "make_model", "train"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class TinyShape:
 class Schedule:
     """How long and how fast. Rates rise over ``warmup_steps`` and fall along a cosine to ``final_fraction``."""
 
-    steps: int = 2000
+    steps: int
     tokens_per_step: int = 6144
     muon_rate: float = 0.01
     copying_rate: float = 0.001
@@ -70,6 +71,12 @@ class Schedule:
         """The share of the full rates at ``step`` (from 0)."""
         cosine = 0.5 * (1 + math.cos(math.pi * step / max(1, self.steps - 1)))
         return min(1.0, (step + 1) / self.warmup_steps) * (self.final_fraction + (1 - self.final_fraction) * cosine)
+
+
+MECHANICS = Schedule(steps=1000, copying_rate=0.002)
+"""From nothing, on demonstrations that decide right."""
+DECISIONS = Schedule(steps=350, muon_rate=0.004, copying_rate=0.001, adamw_rate=1e-3, context_steps=0)
+"""Afterwards, on demonstrations that decide as they please where they have no hint."""
 
 
 def make_model(shape: TinyShape, vocab_size: int, *, eos_token_id: int, pad_token_id: int) -> Qwen3ForCausalLM:
@@ -97,6 +104,8 @@ def make_model(shape: TinyShape, vocab_size: int, *, eos_token_id: int, pad_toke
 LOOK_BACK: Mapping[int, tuple[int, int]] = {0: (1, 2), 1: (2, 4)}
 """Per layer, the distances of its two look-back heads: far enough for ``"id": "C12", "name": "Ada Moss"``."""
 INDUCTION_LAYER = 2
+POINTER_LAYER = 3
+"""Its first heads copy whatever they attend to; what that is, they are to learn."""
 
 _SHARPNESS = 2.5
 _FREQUENCIES = 4
@@ -106,19 +115,21 @@ _EMBEDDING_STD = 0.2
 """Ten times Qwen3's, so that the first steps of the optimizers do not wipe out what the copying heads hold."""
 _WRITE = 1.0
 _COPY = 16.0
+_POINT = 8.0
 _OUTPUT_SCALE = 0.6
 """Of the last norm: makes the copied token the likeliest, without certainty where there is nothing to copy."""
 
 
 @torch.no_grad()
 def copying_heads(model: Qwen3ForCausalLM, generator: torch.Generator) -> None:
-    """Give a new model the two halves of an induction head (Elhage et al. 2021; Olsson et al. 2022).
+    """Give a new model the two halves of an induction head (Elhage et al. 2021; Olsson et al. 2022), and heads that copy.
 
     In the layers of :data:`LOOK_BACK` the heads of the first key/value group attend a fixed distance back and write what
     stood there into subspaces of the residual stream. In :data:`INDUCTION_LAYER` the heads of the first group look for
-    positions that follow a token like the present one, and write what stands there towards the output. Channel 0 is made
-    the same for every token; the subspaces are parts of one random orthonormal basis of the other channels, so that what a
-    head reads is not what another has written.
+    positions that follow a token like the present one, and write what stands there towards the output. In
+    :data:`POINTER_LAYER` those heads copy too, from wherever training sends them. Channel 0 is made the same for every
+    token; the subspaces are parts of one random orthonormal basis of the other channels, so that what a head reads is not
+    what another has written.
     """
     config = model.config
     dim, hidden = config.head_dim, config.hidden_size
@@ -136,6 +147,7 @@ def copying_heads(model: Qwen3ForCausalLM, generator: torch.Generator) -> None:
         written = (previous, earlier) if layer == min(LOOK_BACK) else (earlier, earlier)
         _look_back(model, layer, distances, content, written)
     _follow(model, INDUCTION_LAYER, content, previous, copied)
+    _point(model, POINTER_LAYER, copied)
 
 
 def _look_back(
@@ -182,6 +194,15 @@ def _follow(
         attention.o_proj.weight[:, start : start + dim] = _COPY * copied.T
 
 
+def _point(model: Qwen3ForCausalLM, layer: int, copied: torch.Tensor) -> None:
+    """Make the first group's heads copy what they attend to: words of the request that no induction leads to."""
+    config, attention = model.config, model.model.layers[layer].self_attn
+    dim = config.head_dim
+    attention.v_proj.weight[:dim] = copied
+    for head in range(config.num_attention_heads // config.num_key_value_heads):
+        attention.o_proj.weight[:, head * dim : (head + 1) * dim] = _POINT * copied.T
+
+
 def _batches(samples: Iterator[Sample], token_budget: int, pool: int, generator: torch.Generator) -> Iterator[list[Sample]]:
     """Batches of about ``token_budget`` padded tokens, of similar length, in random order within every ``pool`` samples."""
     while True:
@@ -218,7 +239,7 @@ def _tensors(
 
 def _optimizers(model: Qwen3ForCausalLM, schedule: Schedule) -> list[tuple[torch.optim.Optimizer, float]]:
     matrices = {name: p for name, p in model.model.layers.named_parameters() if p.ndim == 2}
-    prepared = [p for name, p in matrices.items() if "self_attn" in name and int(name.split(".")[0]) <= INDUCTION_LAYER]
+    prepared = [p for name, p in matrices.items() if "self_attn" in name and int(name.split(".")[0]) <= POINTER_LAYER]
     given, chosen = {id(p) for p in prepared}, {id(p) for p in matrices.values()}
     others = [p for p in model.parameters() if id(p) not in chosen]
     groups = [([p for p in matrices.values() if id(p) not in given], schedule.muon_rate), (prepared, schedule.copying_rate)]

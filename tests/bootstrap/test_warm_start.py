@@ -80,6 +80,16 @@ def test_the_demonstrator_follows_hints_and_leaves_decisions_open_without() -> N
     assert won["greedy"] < won["plain"] + 0.1
 
 
+def test_demonstrations_with_closed_decisions_win_without_a_hint_too() -> None:
+    """The first stage of the warm start teaches to look at what is asked; the second opens the decisions."""
+    won = {}
+    for open_decisions in (False, True):
+        rng, mixture = random.Random(5), corpus.Mixture(hinted=0.0, open_decisions=open_decisions)
+        won[open_decisions] = sum(corpus.draw_play(rng, mixture).play.won for _ in range(200)) / 200
+    assert won[False] > 0.85
+    assert won[True] < 0.6
+
+
 def test_every_kind_of_decision_in_the_simulators_has_its_share_of_right_actions() -> None:
     rng, seen = random.Random(0), set()
     for seed in range(400):
@@ -108,8 +118,8 @@ def test_a_sample_is_masked_exactly_where_the_demonstrator_spoke(rendering: Rend
         for turn in turns:
             call = turn.strip().removeprefix("<tool_call>").removesuffix("</tool_call>")
             assert turn == "done" or turn.startswith("domain: ") or set(json.loads(call)) == {"name", "arguments"}
-        digits = [rendering.tokenizer.decode([t]) for t, v in zip(sample.token_ids, sample.values, strict=True) if v]
-        assert all(piece.isdigit() for piece in digits)
+        copied = [rendering.tokenizer.decode([t]) for t, v in zip(sample.token_ids, sample.values, strict=True) if v]
+        assert all(piece.isdigit() or piece.istitle() for piece in copied)
 
 
 # --- tokenizer ---------------------------------------------------------------------------------------------------------
