@@ -217,9 +217,9 @@ class SimEnv(ToolEnv):
 
     # -- helpers for goal functions and tools
 
-    def new_id(self, letter: str) -> str:
-        """A letter and a number that no other record of the instance has; the first ninety numbers have two digits."""
-        return f"{letter}{self._numbers.pop()}"
+    def new_id(self, prefix: str) -> str:
+        """``prefix`` and a number that no other record of the instance has; the first ninety numbers have two digits."""
+        return f"{prefix}{self._numbers.pop()}"
 
     def claim(self, rng: random.Random, ids: Sequence[str]) -> str:
         """One of ``ids`` that no other goal of this chain touches."""

@@ -20,7 +20,7 @@ NAMESAKES = (3, 3, 2, 2, 2)
 class PeopleEnv(SimEnv):
     """Twelve customers, found by last name. A domain writes :meth:`add_belongings`; its tables hold ``customer`` fields.
 
-    What belongs to customer ``C57`` has ids such as ``savings57``: they say what a record is, so that listings are short.
+    Ids say what a record is: customer ``Rosa57`` has that first name, and ``savings57`` belongs to her.
     """
 
     look_up_tool: ClassVar[str] = "find_customer"
@@ -33,14 +33,14 @@ class PeopleEnv(SimEnv):
     @staticmethod
     def belonging_id(kind: str, customer: str) -> str:
         """The id of the one record of this kind that belongs to a customer."""
-        return f"{kind}{customer[1:]}"
+        return f"{kind}{''.join(filter(str.isdigit, customer))}"
 
     def seed_people(self, rng: random.Random, *tables: str) -> dict[str, Any]:
         """The customers and, in ``tables``, what belongs to them."""
         state: dict[str, Any] = {"customers": {}, **{table: {} for table in tables}, "answers": {}}
         for last, count in zip(rng.sample(LAST_NAMES, len(NAMESAKES)), NAMESAKES, strict=True):
             for first in rng.sample(FIRST_NAMES, count):
-                customer = self.new_id("C")
+                customer = self.new_id(first)
                 state["customers"][customer] = {"name": f"{first} {last}"}
                 self.add_belongings(rng, state, customer)
         return state

@@ -49,8 +49,8 @@ class Mixture:
     """Shares of the warm start. What is neither hinted nor a blueprint is a plain play."""
 
     domains: tuple[str, ...] = DOMAINS
-    hinted: float = 0.35
-    blueprints: float = 0.15
+    hinted: float = 0.5
+    blueprints: float = 0.12
     lengths: tuple[float, float, float] = (0.58, 0.34, 0.08)
     """Shares of chains of one, two and three goals."""
     hidden: float = 0.4

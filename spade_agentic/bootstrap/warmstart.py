@@ -73,9 +73,11 @@ class Schedule:
         return min(1.0, (step + 1) / self.warmup_steps) * (self.final_fraction + (1 - self.final_fraction) * cosine)
 
 
-MECHANICS = Schedule(steps=1000, copying_rate=0.002)
+MECHANICS = Schedule(steps=900, copying_rate=0.002)
 """From nothing, on demonstrations that decide right."""
-DECISIONS = Schedule(steps=350, muon_rate=0.004, copying_rate=0.001, adamw_rate=1e-3, context_steps=0)
+DECISIONS = Schedule(
+    steps=700, muon_rate=0.006, copying_rate=0.002, adamw_rate=2e-3, context_steps=0, value_weight=1.0
+)  # fmt: skip
 """Afterwards, on demonstrations that decide as they please where they have no hint."""
 
 
@@ -101,8 +103,8 @@ def make_model(shape: TinyShape, vocab_size: int, *, eos_token_id: int, pad_toke
     return model
 
 
-LOOK_BACK: Mapping[int, tuple[int, int]] = {0: (1, 2), 1: (2, 4)}
-"""Per layer, the distances of its two look-back heads: far enough for ``"id": "C12", "name": "Ada Moss"``."""
+LOOK_BACK: Mapping[int, tuple[int, int]] = {0: (1, 2), 1: (2, 5)}
+"""Per layer, the distances of its two look-back heads: far enough for ``"id": "savings57", "balance": 63``."""
 INDUCTION_LAYER = 2
 POINTER_LAYER = 3
 """Its first heads copy whatever they attend to; what that is, they are to learn."""

@@ -138,7 +138,7 @@ def test_the_shipped_tokenizer_knows_every_word_of_the_simulators(rendering: Ren
     assert not broken
 
 
-@pytest.mark.parametrize("text", ["savings57", '{"source": "savings57"}', "Pay C57 from savings57.", "[C57, savings57]"])
+@pytest.mark.parametrize("text", ["savings57", '{"source": "savings57"}', "Pay Rosa57 from savings57.", "[Rosa57, savings57]"])
 def test_an_identifier_has_the_same_tokens_wherever_it_stands(rendering: Rendering, text: str) -> None:
     alone = rendering.tokenizer.encode("savings57", add_special_tokens=False)
     ids = rendering.tokenizer.encode(text, add_special_tokens=False)

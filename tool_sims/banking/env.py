@@ -54,7 +54,7 @@ class Banking(PeopleEnv):
         """Show a customer's cards."""
         self.record("customers", customer)
         cards = self.owned("cards", customer).items()
-        return [{"id": key, "status": item["status"], "limit": item["limit"]} for key, item in cards]
+        return [{"id": key, "limit": item["limit"], "status": item["status"]} for key, item in cards]
 
     @tool
     def list_payments(self, customer: str) -> list[dict[str, Any]]:

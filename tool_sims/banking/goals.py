@@ -213,7 +213,7 @@ def _stop_card(env: Banking, rng: random.Random, right: str, wrong: str, status:
 @Banking.goal(
     skills=(Skill.TOOL_SELECTION, Skill.STATE_MODIFICATION), tools=("list_cards", "freeze_card", "cancel_card"), calls=2,
     vague=("kind", "agreed"),
-    hint="list_cards, then freeze_card (not cancel_card) on the card of the kind that is named.",
+    hint="list_cards, then freeze_card on the card of the kind that is named.",
     phrasings=(
         "Pause the {kind} card of {who}.",
         "{who} mislaid the {kind} card; stop it until it is found.",
@@ -228,7 +228,7 @@ def freeze_card(env: Banking, rng: random.Random) -> Drawn:
 @Banking.goal(
     skills=(Skill.TOOL_SELECTION, Skill.STATE_MODIFICATION), tools=("list_cards", "freeze_card", "cancel_card"), calls=2,
     vague=("kind", "agreed"),
-    hint="list_cards, then cancel_card (not freeze_card) on the card of the kind that is named.",
+    hint="list_cards, then cancel_card on the card of the kind that is named.",
     phrasings=(
         "End the {kind} card of {who} for good.",
         "The {kind} card of {who} was stolen; it must never work again.",
@@ -352,7 +352,7 @@ def _settle(env: Banking, rng: random.Random, right: str, wrong: str, status: st
 @Banking.goal(
     skills=(Skill.DATA_RETRIEVAL, Skill.TOOL_SELECTION), tools=("list_payments", "refund_payment", "dispute_payment"), calls=2,
     vague=("shop", "agreed"),
-    hint="list_payments, take the one at the shop that is named, refund_payment (not dispute_payment).",
+    hint="list_payments, take the one at the shop that is named, refund_payment.",
     phrasings=(
         "Give {who} back the {shop} payment; the shop agrees.",
         "The {shop} agrees that {who} gets the money back.",
@@ -367,7 +367,7 @@ def refund(env: Banking, rng: random.Random) -> Drawn:
 @Banking.goal(
     skills=(Skill.DATA_RETRIEVAL, Skill.TOOL_SELECTION), tools=("list_payments", "refund_payment", "dispute_payment"), calls=2,
     vague=("shop", "agreed"),
-    hint="list_payments, take the one at the shop that is named, dispute_payment (not refund_payment).",
+    hint="list_payments, take the one at the shop that is named, dispute_payment.",
     phrasings=(
         "{who} never paid at the {shop}; contest it.",
         "The {shop} payment of {who} is a fraud.",

@@ -55,7 +55,7 @@ class Support(PeopleEnv):
         self.record("customers", customer)
         devices = self.owned("devices", customer).items()
         return [
-            {"id": key, "status": item["status"], "warranty": item["warranty"]} for key, item in devices
+            {"id": key, "warranty": item["warranty"], "status": item["status"]} for key, item in devices
         ]
 
     @tool

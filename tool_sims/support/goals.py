@@ -83,7 +83,7 @@ def assign_ticket(env: Support, rng: random.Random) -> Drawn:
 @Support.goal(
     skills=(Skill.TOOL_SELECTION, Skill.DATA_RETRIEVAL), tools=("list_tickets", "assign_ticket", "escalate_ticket"),
     calls=2, vague=("topic", "agreed"),
-    hint="list_tickets, then escalate_ticket (not assign_ticket) on the one with the topic that is named.",
+    hint="list_tickets, then escalate_ticket on the one with the topic that is named.",
     phrasings=(
         "{who} is angry about the {topic} ticket and wants the boss.",
         "The boss shall see the {topic} ticket of {who}.",
@@ -157,7 +157,7 @@ def _stop_device(env: Support, rng: random.Random, right: str, wrong: str, statu
 @Support.goal(
     skills=(Skill.TOOL_SELECTION, Skill.STATE_MODIFICATION), tools=("list_devices", "lock_device", "wipe_device"), calls=2,
     vague=("kind", "agreed"),
-    hint="list_devices, then lock_device (not wipe_device) on the one of the kind that is named.",
+    hint="list_devices, then lock_device on the one of the kind that is named.",
     phrasings=(
         "{who} mislaid the {kind}; make it safe but keep the data.",
         "Make the {kind} of {who} safe until it is found.",
@@ -172,7 +172,7 @@ def lock_device(env: Support, rng: random.Random) -> Drawn:
 @Support.goal(
     skills=(Skill.TOOL_SELECTION, Skill.STATE_MODIFICATION), tools=("list_devices", "lock_device", "wipe_device"), calls=2,
     vague=("kind", "agreed"),
-    hint="list_devices, then wipe_device (not lock_device) on the one of the kind that is named.",
+    hint="list_devices, then wipe_device on the one of the kind that is named.",
     phrasings=(
         "{who} sells the {kind}; make it safe, no data may stay.",
         "The {kind} of {who} was stolen; its data must go.",
@@ -351,7 +351,7 @@ def _settle_order(env: Support, rng: random.Random, right: str, wrong: str, stat
 @Support.goal(
     skills=(Skill.DATA_RETRIEVAL, Skill.TOOL_SELECTION), tools=("list_orders", "cancel_order", "return_order"), calls=2,
     vague=("item", "agreed item"),
-    hint="list_orders, take the one of the item that is named, cancel_order (not return_order).",
+    hint="list_orders, take the one of the item that is named, cancel_order.",
     phrasings=(
         "{who} no longer wants the {item} that is still to be sent.",
         "Do not send the {item} of {who}.",
@@ -366,7 +366,7 @@ def cancel_order(env: Support, rng: random.Random) -> Drawn:
 @Support.goal(
     skills=(Skill.DATA_RETRIEVAL, Skill.TOOL_SELECTION), tools=("list_orders", "cancel_order", "return_order"), calls=2,
     vague=("item", "agreed item"),
-    hint="list_orders, take the one of the item that is named, return_order (not cancel_order).",
+    hint="list_orders, take the one of the item that is named, return_order.",
     phrasings=(
         "{who} got the {item} and sends it back.",
         "The {item} of {who} came back.",
