@@ -16,7 +16,7 @@ async def test_the_procedure_comes_with_the_program_and_costs_no_token() -> None
     program = compile_blueprint(parse_blueprint(WORLD))
     hint = await ProcedureHints().write(program, policy, seed=1)
     assert hint == program.origin["hint"]
-    assert "list_cards, then freeze_card (not cancel_card)" in hint
+    assert "list_cards, then freeze_card on the card" in hint
     assert "renew_session" in hint
     assert policy.trajectory.sampled_tokens == 0
 

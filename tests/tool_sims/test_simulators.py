@@ -57,7 +57,7 @@ def test_a_program_says_what_it_is_and_carries_its_hint() -> None:
         "mods": {"hide_id": True, "fault": "freeze_card", "distract": 2},
         "hint": program.origin["hint"],
     }
-    assert "freeze_card (not cancel_card)" in program.origin["hint"]
+    assert "freeze_card on the card" in program.origin["hint"]
     assert program.source.startswith('"""banking: freeze_card, then refund')
     assert "Requests give names, not ids, freeze_card fails once" in program.source
 
