@@ -15,8 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import platform
 import statistics
 import tempfile
 import time
@@ -26,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from machine import machine
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM, StoppingCriteria, StoppingCriteriaList
 from transformers.utils import logging as transformers_logging
 
@@ -165,17 +164,6 @@ async def measure(folder: Path, work: Workload, *, threads: int, repeats: int, l
     finally:
         await engine.stop()
     return results
-
-
-def machine() -> dict[str, Any]:
-    name = platform.processor()
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        name = next((line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line), name)
-    return {
-        "cpu": name, "cores": os.cpu_count(), "load": os.getloadavg()[0], "python": platform.python_version(),
-        "torch": torch.__version__, "system": platform.platform(),
-    }
 
 
 def main() -> None:

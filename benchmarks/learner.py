@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
 import resource
 import statistics
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from machine import machine
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging as transformers_logging
 
@@ -105,19 +105,6 @@ def measure(model: Path, batch: list[TrainSequence], variant: Variant, options: 
         "tokens": metrics["tokens"],
         "trained_tokens": metrics["trained_tokens"], "computed_tokens": metrics["computed_tokens"],
         "updates": metrics["updates"], "all_seconds": seconds,
-    }
-
-
-def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        model = names[0] if names else model
-    return {
-        "cpu": model, "cores": os.cpu_count(), "load_1min": os.getloadavg()[0], "torch": torch.__version__,
-        "python": platform.python_version(), "platform": platform.platform(),
     }
 
 

@@ -28,7 +28,6 @@ import contextlib
 import itertools
 import json
 import os
-import platform
 import random
 import signal
 import statistics
@@ -42,6 +41,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from machine import machine
 
 from spade_agentic import (
     AutoSandbox,
@@ -443,18 +443,6 @@ async def measure_all(sizes: Sizes, *, deadline_s: float) -> dict[str, Any]:
     report["auto"] = auto.name
     await auto.stop()
     return report
-
-
-def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
-    name = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        name = next((line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line), name)
-    return {
-        "cpu": name, "cores": os.cpu_count(), "cores_used": len(os.sched_getaffinity(0)), "load_1min": os.getloadavg()[0],
-        "root": os.geteuid() == 0, "python": platform.python_version(), "platform": platform.platform(),
-    }
 
 
 def exit_status(report: dict[str, Any]) -> int:

@@ -14,6 +14,7 @@ __all__ = ["BootstrapReport", "run_bootstrap"]
 _TOKENIZER_TEXTS = 4_000
 _REPORT_EVERY_STEPS = 50
 _SAVE_EVERY_STEPS = 100
+"""The weights so far can be looked at while the rest is made, and are not lost when it is stopped."""
 
 log = structlog.get_logger(__name__)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sandboxes import missing
 
 from spade_agentic import PluginManager
 from spade_agentic.hooks.specs import FACTORY_HOOKS
@@ -26,7 +27,7 @@ def bubblewrap_works() -> bool:
 @pytest.mark.parametrize("name", PLUGINS)
 def test_the_plugin_satisfies_every_rule_of_its_kinds(manager: PluginManager, name: str) -> None:
     if name in OPTIONAL and not bubblewrap_works():
-        pytest.skip("bubblewrap does not work on this machine")
+        missing("bubblewrap does not work on this machine")
     results = check_plugin(manager, name)
     assert [f"{r.subject}: {r.rule}: {r.detail}" for r in results if not r.passed] == []
 

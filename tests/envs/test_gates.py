@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import random
 import re
 import textwrap
@@ -14,12 +13,12 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import sandboxes
 from hypothesis import given, strategies as st
 
 import spade_agentic
 from spade_agentic import GateReport, Program, ProgramKind, Skill
 from spade_agentic.envs.gates import GATE_SEED, GATES, GateOptions, _shows, _squeezed, _tells, run_gates
-from spade_agentic.errors import SandboxUnavailable
 from spade_agentic.sandbox.backend import AutoSandbox, BubblewrapSandbox, PooledSandbox, ProcessSandbox
 from spade_agentic.sandbox.options import SandboxOptions
 from spade_agentic.testing import InProcessSandbox
@@ -318,14 +317,7 @@ FAULTS = [
 
 
 async def started(backend: type[PooledSandbox], **wanted: bool) -> PooledSandbox:
-    running = backend(LIMITS, run="gates", wanted=wanted)
-    try:
-        await running.start()
-    except SandboxUnavailable as missing:  # of bubblewrap
-        if os.environ.get("CI"):
-            pytest.fail(f"CI needs bubblewrap: {missing}")
-        pytest.skip(str(missing))
-    return running
+    return await sandboxes.started(backend(LIMITS, run="gates", wanted=wanted))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", params=[ProcessSandbox, BubblewrapSandbox])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +9,6 @@ import pytest
 from spade_agentic.hooks.records import Sampling
 from spade_agentic.selfplay.evaluation import EvaluationRunner
 from spade_agentic_plugins.heldout import HeldOutOptions, evaluator
-
-HELPERS = str(Path(__file__).parents[1] / "helpers")
-if HELPERS not in sys.path:
-    sys.path.insert(0, HELPERS)
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import sandboxes
 
-from spade_agentic.errors import SandboxUnavailable
 from spade_agentic.hooks.records import Program, ProgramKind, Skill
 from spade_agentic.sandbox.backend import BubblewrapSandbox, PooledSandbox, ProcessSandbox
 from spade_agentic.sandbox.options import SandboxOptions
@@ -78,14 +77,7 @@ def world_source() -> str:
 
 async def started(backend: str, options: SandboxOptions = OPTIONS) -> PooledSandbox:
     """A running sandbox; where bubblewrap does not work the test is skipped with the reason, in CI it fails."""
-    sandbox = {"process": ProcessSandbox, "bubblewrap": BubblewrapSandbox}[backend](options, run="tests")
-    try:
-        await sandbox.start()
-    except SandboxUnavailable as missing:
-        if os.environ.get("CI"):
-            pytest.fail(f"CI needs bubblewrap: {missing}")
-        pytest.skip(str(missing))
-    return sandbox
+    return await sandboxes.started({"process": ProcessSandbox, "bubblewrap": BubblewrapSandbox}[backend](options, run="tests"))
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session", params=["process", "bubblewrap"])

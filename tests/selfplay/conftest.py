@@ -1,13 +1,6 @@
-"""Puts the toy game of ``tests/helpers`` within reach, and renders with a real Qwen3 renderer over single bytes."""
-
-import sys
-from pathlib import Path
+"""Renders with a real Qwen3 renderer over single bytes."""
 
 import pytest
-
-HELPERS = str(Path(__file__).parents[1] / "helpers")
-if HELPERS not in sys.path:
-    sys.path.insert(0, HELPERS)
 
 
 @pytest.fixture(scope="session")

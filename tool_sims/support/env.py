@@ -54,9 +54,7 @@ class Support(PeopleEnv):
         """Show a customer's devices."""
         self.record("customers", customer)
         devices = self.owned("devices", customer).items()
-        return [
-            {"id": key, "warranty": item["warranty"], "status": item["status"]} for key, item in devices
-        ]
+        return [{"id": key, "warranty": item["warranty"], "status": item["status"]} for key, item in devices]
 
     @tool
     def list_orders(self, customer: str) -> list[dict[str, Any]]:
