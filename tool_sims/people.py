@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from spade_agentic import ToolCall, tool
+from spade_agentic import ToolCall, ToolError, tool
 
 from .kit import Alternative, SimEnv, Step, call
 from .pools import FIRST_NAMES, LAST_NAMES
@@ -18,13 +18,16 @@ NAMESAKES = (3, 3, 2, 2, 2)
 
 
 class PeopleEnv(SimEnv):
-    """Twelve customers, found by last name. A domain writes :meth:`add_belongings`; its tables hold ``customer`` fields.
+    """Twelve customers, found by name among namesakes. A domain sets ``belongings``, whose records have a field ``customer``, and writes
+    :meth:`add_belongings`.
 
-    Ids say what a record is: customer ``Rosa57`` has that first name, and ``savings57`` belongs to her.
+    Ids say what a record is: customer ``Rosa57`` has that first name, and ``Savings57`` belongs to her.
     """
 
+    belongings: ClassVar[tuple[str, ...]]
+    """The tables of what customers have."""
     look_up_tool: ClassVar[str] = "find_customer"
-    look_up_hint: ClassVar[str] = "find_customer by last name; take the hit with the right first name."
+    look_up_hint: ClassVar[str] = "find_customer by name; take the hit with the right first name."
 
     def add_belongings(self, rng: random.Random, state: dict[str, Any], customer: str) -> None:
         """Add the records of one customer to the tables of ``state``."""
@@ -33,11 +36,10 @@ class PeopleEnv(SimEnv):
     @staticmethod
     def belonging_id(kind: str, customer: str) -> str:
         """The id of the one record of this kind that belongs to a customer."""
-        return f"{kind}{''.join(filter(str.isdigit, customer))}"
+        return f"{kind.capitalize()}{''.join(filter(str.isdigit, customer))}"
 
-    def seed_people(self, rng: random.Random, *tables: str) -> dict[str, Any]:
-        """The customers and, in ``tables``, what belongs to them."""
-        state: dict[str, Any] = {"customers": {}, **{table: {} for table in tables}, "answers": {}}
+    def seed_records(self, rng: random.Random) -> dict[str, Any]:
+        state: dict[str, Any] = {"customers": {}, **{table: {} for table in self.belongings}, "answers": {}}
         for last, count in zip(rng.sample(LAST_NAMES, len(NAMESAKES)), NAMESAKES, strict=True):
             for first in rng.sample(FIRST_NAMES, count):
                 customer = self.new_id(first)
@@ -56,16 +58,18 @@ class PeopleEnv(SimEnv):
         return {item[field]: key for key, item in self.owned(table, customer).items()}
 
     @tool
-    def find_customer(self, last_name: str) -> list[dict[str, Any]]:
-        """Search customers by last name."""
-        hits = [(key, item["name"]) for key, item in self.state["customers"].items() if item["name"].split()[-1] == last_name]
+    def find_customer(self, customer: str) -> list[dict[str, Any]]:
+        """Search customers by name."""
+        last = customer.split()[-1:]
+        hits = [(key, item["name"]) for key, item in self.state["customers"].items() if item["name"].split()[-1:] == last]
         return [{"id": key, "name": name} for key, name in hits[:3]]
 
     @tool
-    def log_answer(self, customer: str, value: int) -> str:
-        """Record the number that was asked for."""
-        self.record("customers", customer)
-        self.state["answers"][customer] = value
+    def log_answer(self, record: str, value: int) -> str:
+        """Log the number that was asked for."""
+        if not any(record in self.state[table] for table in self.belongings):
+            raise ToolError("no such record")
+        self.state["answers"][record] = value
         return "ok"
 
     # -- for goals
@@ -76,7 +80,7 @@ class PeopleEnv(SimEnv):
 
     def customer_text(self, customer: str) -> str:
         """How an instruction names a customer: by id, or by name where ids are hidden."""
-        return str(self.state["customers"][customer]["name"]) if self.mods.hide_id else f"customer {customer}"
+        return f"customer {self.state['customers'][customer]['name'] if self.mods.hide_id else customer}"
 
     def for_customer(self, customer: str, reader: str, plan: Callable[[str], Sequence[Step]]) -> list[Step]:
         """Find the customer if need be, read their records with the tool ``reader``, then do ``plan(customer)``.
@@ -86,14 +90,14 @@ class PeopleEnv(SimEnv):
         rest = list(plan(customer))
         if not self.mods.hide_id:
             return [Step(call(reader, customer=customer)), *rest]
-        first, last = self.state["customers"][customer]["name"].split()
-        hits = [item["id"] for item in self.find_customer(last)]
+        name = self.state["customers"][customer]["name"]
+        hits = [item["id"] for item in self.find_customer(name)]
         wrong = tuple(
             Alternative(call(reader, customer=other), tuple(plan(other))) for other in hits if other != customer
         )
-        careless: ToolCall = call(reader, customer=f"{first} {last}")
+        careless: ToolCall = call(reader, customer=name)
         return [
-            Step(call("find_customer", last_name=last), "look_up_first", (Alternative(careless, "again"),)),
+            Step(call("find_customer", customer=name), "look_up_first", (Alternative(careless, "again"),)),
             Step(call(reader, customer=customer), "pick_among_hits", wrong),
             *rest,
         ]

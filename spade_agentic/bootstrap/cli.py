@@ -50,8 +50,8 @@ def run_bootstrap(output: Path, *, seed: int) -> BootstrapReport:
     from spade_agentic.rollout.rendering import build_rendering
 
     from .corpus import Mixture, phrases, stream, texts
-    from .tokenizer import train_tokenizer
-    from .warmstart import DECISIONS, MECHANICS, TinyShape, make_model, train
+    from .tokenizer import capitalised, train_tokenizer
+    from .warmstart import DECISIONS, MECHANICS, TinyShape, liken, make_model, train
 
     start = time.monotonic()
     mixture = Mixture()
@@ -63,6 +63,7 @@ def run_bootstrap(output: Path, *, seed: int) -> BootstrapReport:
     torch.manual_seed(seed)
     shape = TinyShape()
     model = make_model(shape, len(tokenizer), eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+    liken(model, capitalised(tokenizer.get_vocab()))
 
     stages = {
         "mechanics": (MECHANICS, replace(mixture, open_decisions=False)),

@@ -20,16 +20,16 @@ from spade_agentic.hooks.records import Skill
 from spade_agentic.rollout.episode import with_hint
 from spade_agentic.rollout.rendering import Rendering
 from spade_agentic_plugins.blueprint import offer_for, prompt_messages, random_blueprint
-from spade_agentic_sims.demonstrate import Demonstration
 from spade_agentic_sims.kit import HELD_OUT_SEED, Chain, Mods, SimEnv, chain_hint, draw_chain, get_domain
 
-from .demonstrator import play
-from .warmstart import Sample
+from .demonstrator import Decided, play
+from .warmstart import Sample, Target
 
 __all__ = [
     "DOMAINS",
     "Demonstrated",
     "Mixture",
+    "Turn",
     "action_text",
     "draw_design",
     "draw_play",
@@ -51,7 +51,7 @@ class Mixture:
     domains: tuple[str, ...] = DOMAINS
     hinted: float = 0.5
     blueprints: float = 0.12
-    lengths: tuple[float, float, float] = (0.58, 0.34, 0.08)
+    lengths: tuple[float, float, float] = (0.5, 0.4, 0.1)
     """Shares of chains of one, two and three goals."""
     hidden: float = 0.4
     """Share of worlds that give names instead of ids."""
@@ -62,18 +62,34 @@ class Mixture:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """What the demonstrator said, what it might have said with which probability, and the answer."""
+
+    said: str
+    options: tuple[tuple[str, float], ...]
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
 class Demonstrated:
     """A demonstrated play with all that the agent was shown around it."""
 
     env: SimEnv
     hint: str | None
-    play: Demonstration
+    play: Decided
 
     @property
     def messages(self) -> list[dict[str, str]]:
         return [
             {"role": "system", "content": self.env.system},
-            {"role": "user", "content": with_hint(self.play.first, self.hint)},
+            {"role": "user", "content": with_hint(self.play.shown.first, self.hint)},
+        ]
+
+    @property
+    def turns(self) -> list[Turn]:
+        return [
+            Turn(action_text(e.action), tuple((action_text(action), share) for action, share in options), e.observation)
+            for e, options in zip(self.play.shown.exchanges, self.play.options, strict=True)
         ]
 
 
@@ -113,11 +129,10 @@ def samples(seed: int, rendering: Rendering, mixture: Mixture) -> Iterator[Sampl
     while True:
         if rng.random() < mixture.blueprints:
             messages, blueprint = draw_design(rng, mixture)
-            yield _sample(rendering, messages, None, [(blueprint, "")])
+            yield _sample(rendering, messages, None, [Turn(blueprint, ((blueprint, 1.0),), "")])
         else:
             shown = draw_play(rng, mixture)
-            exchanges = [(action_text(e.action), e.observation) for e in shown.play.exchanges]
-            yield _sample(rendering, shown.messages, shown.env.tools(), exchanges)
+            yield _sample(rendering, shown.messages, shown.env.tools(), shown.turns)
 
 
 def stream(seed: int, rendering: Rendering, mixture: Mixture) -> Iterator[Sample]:
@@ -137,9 +152,9 @@ def texts(seed: int, mixture: Mixture, count: int) -> Iterator[str]:
         shown = draw_play(rng, mixture)
         yield from (message["content"] for message in shown.messages)
         yield from (json.dumps(tool, ensure_ascii=False) for tool in shown.env.tools())
-        for exchange in shown.play.exchanges:
-            yield action_text(exchange.action)
-            yield exchange.observation
+        for turn in shown.turns:
+            yield turn.said
+            yield turn.answer
         if rng.random() < 2 * mixture.blueprints:
             messages, blueprint = draw_design(rng, mixture)
             yield from (message["content"] for message in messages)
@@ -175,24 +190,43 @@ def _remembered(rng: random.Random, mixture: Mixture, skill: Skill) -> MemoryEnt
 
 
 def _sample(
-    rendering: Rendering, messages: Sequence[Mapping[str, Any]], tools: list[dict[str, Any]] | None,
-    exchanges: Sequence[tuple[str, str]],
+    rendering: Rendering, messages: Sequence[Mapping[str, Any]], tools: list[dict[str, Any]] | None, turns: Sequence[Turn]
 ) -> Sample:
     """Tokens as a session would make them; the mask is true on what the demonstrator said, the end of turn included."""
     ids = rendering.prompt(messages, tools)
     mask = [False] * len(ids)
-    for index, (said, answer) in enumerate(exchanges):
-        spoken = rendering.tokenizer.encode(said + END_OF_TURN, add_special_tokens=False)
+    targets: list[Target] = []
+    for index, turn in enumerate(turns):
+        options = [(_spoken(rendering, said), share) for said, share in turn.options]
+        spoken = _spoken(rendering, turn.said)
+        targets += [Target(len(ids) + at, token, share) for at, token, share in _open_tokens(spoken, options)]
         prompt = list(ids)
         ids += spoken
         mask += [True] * len(spoken)
-        if index + 1 < len(exchanges):
-            new = rendering.extension(prompt, spoken, [{"role": "tool", "content": answer}], tools)
+        if index + 1 < len(turns):
+            new = rendering.extension(prompt, spoken, [{"role": "tool", "content": turn.answer}], tools)
             assert new is not None, "the renderer cannot extend a demonstrated play"
             ids += new
             mask += [False] * len(new)
     copied = _copied_tokens(rendering)
-    return Sample(ids, mask, [chosen and token in copied for token, chosen in zip(ids, mask, strict=True)])
+    return Sample(ids, mask, [chosen and token in copied for token, chosen in zip(ids, mask, strict=True)], targets)
+
+
+def _spoken(rendering: Rendering, said: str) -> list[int]:
+    return rendering.tokenizer.encode(said + END_OF_TURN, add_special_tokens=False)
+
+
+def _open_tokens(spoken: list[int], options: Sequence[tuple[list[int], float]]) -> Iterator[tuple[int, int, float]]:
+    """Where options that agree so far part: the place in ``spoken``, each next token and its probability there."""
+    for at in range(len(spoken)):
+        shares: dict[int, float] = {}
+        for tokens, share in options:
+            shares[tokens[at]] = shares.get(tokens[at], 0.0) + share
+        if len(shares) > 1:
+            yield from ((at, token, share / sum(shares.values())) for token, share in shares.items())
+        options = [(tokens, share) for tokens, share in options if tokens[at] == spoken[at]]
+        if len(options) == 1:
+            return
 
 
 @lru_cache(maxsize=4)

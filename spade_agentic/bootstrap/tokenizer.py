@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-__all__ = ["CHAT_TEMPLATE", "SPECIAL_TOKENS", "train_tokenizer"]
+__all__ = ["CHAT_TEMPLATE", "SPECIAL_TOKENS", "capitalised", "train_tokenizer"]
 
 SPECIAL_TOKENS: tuple[str, ...] = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>",
@@ -125,3 +125,9 @@ def train_tokenizer(texts: Iterable[str], folder: Path, *, vocab_size: int, phra
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
     (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+
+
+def capitalised(vocabulary: Mapping[str, int]) -> list[tuple[int, int]]:
+    """The ids of every word that is in the vocabulary in small letters and with a capital: ``(savings, Savings)``."""
+    words = sorted(word for word in vocabulary if word.isascii() and word.isalpha() and word.islower())
+    return [(vocabulary[word], vocabulary[word.capitalize()]) for word in words if word.capitalize() in vocabulary]

@@ -14,23 +14,37 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-__all__ = ["DECISIONS", "MECHANICS", "Sample", "Schedule", "TinyShape", "copying_heads", "make_model", "train"]
+__all__ = ["DECISIONS", "MECHANICS", "Sample", "Schedule", "Target", "TinyShape", "copying_heads", "liken", "make_model", "train"]
+
+
+class Target(NamedTuple):
+    """That the token at ``position`` was to be ``token`` with probability ``share``."""
+
+    position: int
+    token: int
+    share: float
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One demonstration: token ids, which of them the demonstrator chose, and which of those are copied values."""
+    """One demonstration: token ids, which of them the demonstrator chose, and which of those are copied values.
+
+    ``targets`` are all tokens that might have stood where the demonstrator had a choice. The model learns these
+    probabilities, not the throw of the dice: the same in expectation, with much less noise.
+    """
 
     token_ids: Sequence[int]
     mask: Sequence[bool]
     values: Sequence[bool]
+    targets: Sequence[Target] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +87,10 @@ class Schedule:
         return min(1.0, (step + 1) / self.warmup_steps) * (self.final_fraction + (1 - self.final_fraction) * cosine)
 
 
-MECHANICS = Schedule(steps=900, copying_rate=0.002)
+MECHANICS = Schedule(steps=2000, copying_rate=0.002)
 """From nothing, on demonstrations that decide right."""
 DECISIONS = Schedule(
-    steps=700, muon_rate=0.006, copying_rate=0.002, adamw_rate=2e-3, context_steps=0, value_weight=1.0
+    steps=600, muon_rate=0.006, copying_rate=0.0015, adamw_rate=2e-3, context_steps=0, value_weight=1.0
 )  # fmt: skip
 """Afterwards, on demonstrations that decide as they please where they have no hint."""
 
@@ -104,7 +118,7 @@ def make_model(shape: TinyShape, vocab_size: int, *, eos_token_id: int, pad_toke
 
 
 LOOK_BACK: Mapping[int, tuple[int, int]] = {0: (1, 2), 1: (2, 5)}
-"""Per layer, the distances of its two look-back heads: far enough for ``"id": "savings57", "balance": 63``."""
+"""Per layer, the distances of its two look-back heads: far enough for ``"id": "Savings57", "balance": 63``."""
 INDUCTION_LAYER = 2
 POINTER_LAYER = 3
 """Its first heads copy whatever they attend to; what that is, they are to learn."""
@@ -118,6 +132,7 @@ _EMBEDDING_STD = 0.2
 _WRITE = 1.0
 _COPY = 16.0
 _POINT = 8.0
+_LIKENESS = 0.7
 _OUTPUT_SCALE = 0.6
 """Of the last norm: makes the copied token the likeliest, without certainty where there is nothing to copy."""
 
@@ -149,7 +164,7 @@ def copying_heads(model: Qwen3ForCausalLM, generator: torch.Generator) -> None:
         written = (previous, earlier) if layer == min(LOOK_BACK) else (earlier, earlier)
         _look_back(model, layer, distances, content, written)
     _follow(model, INDUCTION_LAYER, content, previous, copied)
-    _point(model, POINTER_LAYER, copied)
+    _point(model, POINTER_LAYER, content)
 
 
 def _look_back(
@@ -196,13 +211,22 @@ def _follow(
         attention.o_proj.weight[:, start : start + dim] = _COPY * copied.T
 
 
-def _point(model: Qwen3ForCausalLM, layer: int, copied: torch.Tensor) -> None:
+def _point(model: Qwen3ForCausalLM, layer: int, content: torch.Tensor) -> None:
     """Make the first group's heads copy what they attend to: words of the request that no induction leads to."""
     config, attention = model.config, model.model.layers[layer].self_attn
     dim = config.head_dim
-    attention.v_proj.weight[:dim] = copied
+    attention.v_proj.weight[:dim] = content
     for head in range(config.num_attention_heads // config.num_key_value_heads):
-        attention.o_proj.weight[:, head * dim : (head + 1) * dim] = _POINT * copied.T
+        attention.o_proj.weight[:, head * dim : (head + 1) * dim] = _POINT * content.T
+
+
+@torch.no_grad()
+def liken(model: Qwen3ForCausalLM, pairs: Iterable[tuple[int, int]]) -> None:
+    """Let the second token of each pair begin with an embedding close to that of the first, so that copying one proposes
+    the other: a request says ``savings``, the id of the account is ``Savings57``."""
+    embedding = model.model.embed_tokens.weight
+    for first, second in pairs:
+        embedding[second, 1:] = _LIKENESS * embedding[first, 1:] + math.sqrt(1 - _LIKENESS**2) * embedding[second, 1:]
 
 
 def _batches(samples: Iterator[Sample], token_budget: int, pool: int, generator: torch.Generator) -> Iterator[list[Sample]]:
@@ -221,10 +245,22 @@ def _batches(samples: Iterator[Sample], token_budget: int, pool: int, generator:
             yield batches[index]
 
 
-def _tensors(
-    batch: list[Sample], schedule: Schedule, context_weight: float
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Ids ``[rows, width]``, and the loss weights and the mask of tokens 1 to the end, ``[rows, width - 1]``."""
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Ids ``[rows, width]``; loss weights and mask of tokens 1 to the end, ``[rows, width - 1]``; and the open tokens.
+
+    ``places`` (flat indices into ``[rows, width - 1]``), ``tokens`` and ``shares`` have one entry per target.
+    """
+
+    ids: torch.Tensor
+    weights: torch.Tensor
+    sampled: torch.Tensor
+    places: torch.Tensor
+    tokens: torch.Tensor
+    shares: torch.Tensor
+
+
+def _tensors(batch: list[Sample], schedule: Schedule, context_weight: float) -> _Batch:
     width = math.ceil(max(len(s.token_ids) for s in batch) / 32) * 32
     ids = torch.zeros(len(batch), width, dtype=torch.long)
     weights = torch.zeros(len(batch), width)
@@ -236,7 +272,28 @@ def _tensors(
         weights[row, :n] = context_weight
         weights[row][sampled[row]] = 1.0
         weights[row, :n][torch.tensor(sample.values)] = schedule.value_weight
-    return ids, weights[:, 1:], sampled[:, 1:]
+    targets = [(row * (width - 1) + t.position - 1, t.token, t.share) for row, s in enumerate(batch) for t in s.targets]
+    places, tokens, shares = zip(*targets, strict=True) if targets else ((), (), ())
+    return _Batch(
+        ids, weights[:, 1:], sampled[:, 1:], torch.tensor(places, dtype=torch.long), torch.tensor(tokens, dtype=torch.long),
+        torch.tensor(shares, dtype=torch.float32),
+    )  # fmt: skip
+
+
+def _losses(model: Qwen3ForCausalLM, batch: _Batch, *, bfloat16: bool) -> torch.Tensor:
+    """Cross-entropy in nats of every token 1 to the end, ``[rows, width - 1]``; zero where its weight is."""
+    counted = batch.weights > 0  # logits are half of the work: only where they are wanted
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
+        hidden = model.model(input_ids=batch.ids, use_cache=False).last_hidden_state[:, :-1]
+        logits = model.lm_head(hidden[counted]).float()
+    losses = torch.zeros(batch.weights.numel())
+    losses[counted.flatten()] = F.cross_entropy(logits, batch.ids[:, 1:][counted], reduction="none")
+    if len(batch.places):
+        open_places, inverse = batch.places.unique(return_inverse=True)
+        row_of = counted.flatten().cumsum(0) - 1
+        log_probs = logits[row_of[open_places]].log_softmax(-1)[inverse, batch.tokens]
+        losses = losses.index_fill(0, open_places, 0.0).index_add(0, batch.places, -batch.shares * log_probs)
+    return losses.view_as(batch.weights)
 
 
 def _optimizers(model: Qwen3ForCausalLM, schedule: Schedule) -> list[tuple[torch.optim.Optimizer, float]]:
@@ -267,13 +324,9 @@ def train(
     model.train()
     start, tokens, running = time.monotonic(), 0, float("nan")
     for step, batch in zip(range(schedule.steps), _batches(samples, schedule.tokens_per_step, pool, generator), strict=False):
-        ids, weights, sampled = _tensors(batch, schedule, schedule.context_weight if step < schedule.context_steps else 0.0)
-        counted = weights > 0  # logits are half of the work: only where they are wanted
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=schedule.bfloat16):
-            hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
-            logits = model.lm_head(hidden[counted])
-        losses = F.cross_entropy(logits.float(), ids[:, 1:][counted], reduction="none")
-        loss = (losses * weights[counted]).sum() / weights.sum()
+        tensors = _tensors(batch, schedule, schedule.context_weight if step < schedule.context_steps else 0.0)
+        losses = _losses(model, tensors, bfloat16=schedule.bfloat16)
+        loss = (losses * tensors.weights).sum() / tensors.weights.sum()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), schedule.max_grad_norm)
         for optimizer, rate in optimizers:
@@ -282,7 +335,7 @@ def train(
             optimizer.step()
         model.zero_grad(set_to_none=True)
         tokens += sum(len(s.token_ids) for s in batch)
-        present = float(losses.detach()[sampled[counted]].mean())
+        present = float(losses.detach()[tensors.sampled].mean())
         running = present if math.isnan(running) else 0.95 * running + 0.05 * present
         if report:
             report(step + 1, {"loss": running, "tokens_per_s": tokens / (time.monotonic() - start)})

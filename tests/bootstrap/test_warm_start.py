@@ -13,9 +13,9 @@ from hypothesis import given, settings, strategies as st
 from transformers import AutoModelForCausalLM
 
 from spade_agentic.bootstrap import corpus
-from spade_agentic.bootstrap.demonstrator import HINTED_RIGHT, RIGHT, play
-from spade_agentic.bootstrap.tokenizer import SPECIAL_TOKENS, train_tokenizer
-from spade_agentic.bootstrap.warmstart import Sample, Schedule, TinyShape, make_model, train
+from spade_agentic.bootstrap.demonstrator import FAVOURITE, HINTED_RIGHT, RIGHT, play
+from spade_agentic.bootstrap.tokenizer import SPECIAL_TOKENS, capitalised, train_tokenizer
+from spade_agentic.bootstrap.warmstart import Sample, Schedule, Target, TinyShape, liken, make_model, train
 from spade_agentic.config.load import resolve_model
 from spade_agentic.rollout.rendering import Rendering, build_rendering
 from spade_agentic_plugins.blueprint import Blueprint, parse_blueprint
@@ -102,6 +102,56 @@ def test_every_kind_of_decision_in_the_simulators_has_its_share_of_right_actions
     assert all(0 < right < HINTED_RIGHT for right in RIGHT.values())
 
 
+def test_in_half_of_the_kinds_of_decision_the_likeliest_action_is_wrong() -> None:
+    """So that taking the likeliest action everywhere does not win, and there is something to learn."""
+    wrong = [kind for kind, right in RIGHT.items() if right < (1 - right) * FAVOURITE]
+    assert len(wrong) >= len(RIGHT) / 2
+
+
+def test_options_are_a_distribution_that_holds_what_was_done() -> None:
+    """With a hint the demonstrator has no choice; without, it considers right and wrong, and how often it is right is RIGHT."""
+    rng, right, faced = random.Random(1), 0, 0
+    for seed in range(300):
+        for hinted in (False, True):
+            decided = play(corpus.draw_world(rng, corpus.Mixture()), seed, rng, hinted=hinted)
+            for exchange, options in zip(decided.shown.exchanges, decided.options, strict=True):
+                assert sum(share for _, share in options) == pytest.approx(1.0)
+                assert exchange.action in [action for action, _ in options]
+                assert len(options) == 1 or not hinted
+                if not hinted and exchange.step.decision in ("near_synonym", "precondition", "branch"):
+                    faced, right = faced + 1, right + exchange.right
+    assert right / faced == pytest.approx(0.45, abs=0.06)
+
+
+def test_open_tokens_carry_the_distribution_of_the_demonstrators_choice(rendering: Rendering) -> None:
+    """At every open place the shares sum to one, the token that was said is one of them, and it was the demonstrator's."""
+    opened = 0
+    for sample in itertools.islice(corpus.samples(2, rendering, PLAIN), 60):
+        for position, targets in itertools.groupby(sample.targets, key=lambda target: target.position):
+            shares = {target.token: target.share for target in targets}
+            opened += 1
+            assert sample.mask[position]
+            assert sample.token_ids[position] in shares
+            assert len(shares) > 1
+            assert sum(shares.values()) == pytest.approx(1.0)
+    assert opened > 60
+    assert not any(sample.targets for sample in itertools.islice(corpus.samples(2, rendering, HINTED), 20))
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=1, max_size=5, unique_by=tuple), st.data())
+@settings(deadline=None)
+def test_the_chance_of_a_text_is_the_product_over_its_open_tokens(texts: list[list[int]], data: st.DataObject) -> None:
+    """Whatever the options: their probabilities multiply along the tokens to the share of the text that was said."""
+    endings = [[*text, 9] for text in texts]  # no text is the beginning of another
+    weights = data.draw(st.lists(st.integers(1, 9), min_size=len(endings), max_size=len(endings)))
+    options = [(text, weight / sum(weights)) for text, weight in zip(endings, weights, strict=True)]
+    for spoken, share in options:
+        chance = 1.0
+        for at, token, part in corpus._open_tokens(spoken, options):
+            chance *= part if spoken[at] == token else 1.0
+        assert chance == pytest.approx(share)
+
+
 def test_the_demonstrations_are_the_same_for_the_same_seed(rendering: Rendering) -> None:
     first, second = (list(itertools.islice(corpus.samples(5, rendering, corpus.Mixture()), 20)) for _ in range(2))
     assert first == second
@@ -138,9 +188,9 @@ def test_the_shipped_tokenizer_knows_every_word_of_the_simulators(rendering: Ren
     assert not broken
 
 
-@pytest.mark.parametrize("text", ["savings57", '{"source": "savings57"}', "Pay Rosa57 from savings57.", "[Rosa57, savings57]"])
+@pytest.mark.parametrize("text", ["Savings57", '{"source": "Savings57"}', "Pay Rosa57 from Savings57.", "[Rosa57, Savings57]"])
 def test_an_identifier_has_the_same_tokens_wherever_it_stands(rendering: Rendering, text: str) -> None:
-    alone = rendering.tokenizer.encode("savings57", add_special_tokens=False)
+    alone = rendering.tokenizer.encode("Savings57", add_special_tokens=False)
     ids = rendering.tokenizer.encode(text, add_special_tokens=False)
     assert any(ids[start : start + len(alone)] == alone for start in range(len(ids)))
 
@@ -205,7 +255,26 @@ def test_what_the_pointer_heads_attend_to_becomes_likely() -> None:
             model.model.layers[3].self_attn.o_proj.weight.zero_()
         logits = model(input_ids=context[None]).logits[0, -1]
         difference.append(logits[seen].mean() - logits[~seen].mean())
-    assert difference[0] > difference[1] + 1.0
+    assert difference[0] > difference[1] + 0.05
+
+
+def test_capitalised_pairs_words_that_differ_in_their_first_letter_alone() -> None:
+    vocabulary = {"savings": 5, "Savings": 8, "done": 1, "Rosa": 2, "list_accounts": 3, "List_accounts": 4, "7": 6, "a": 7, "A": 9}
+    assert capitalised(vocabulary) == [(7, 9), (5, 8)]
+
+
+@torch.no_grad()
+def test_likened_tokens_propose_each_other_when_one_is_copied() -> None:
+    """With the likeness, a word in the context makes its capitalised twin likelier than any word that is not there."""
+    context = torch.arange(10, 18)
+    twins = context + 100
+    chances = []
+    for pairs in ([], list(zip(context.tolist(), twins.tolist(), strict=True))):
+        model = fresh(2)
+        liken(model, pairs)
+        chances.append(model(input_ids=context[None]).logits[0, -1])
+    assert (chances[1][twins].mean() - chances[0][twins].mean()) > 1.0
+    assert (chances[1][twins].mean() - chances[1][200:].mean()) > 1.0
 
 
 def test_training_lowers_the_loss_and_is_the_same_twice() -> None:
@@ -230,6 +299,21 @@ def test_training_lowers_the_loss_and_is_the_same_twice() -> None:
     assert losses[0][-1] < 0.5 * losses[0][0]
     assert losses[0] == losses[1]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_a_choice_is_learned_as_the_probabilities_that_it_was_given() -> None:
+    """Trained on one sample that shows token 11, told that it might have been 12: the model says so, in these shares."""
+    ids = [10, 20, 21, 11, 30]
+    sample = Sample(ids, [False, True, True, True, True], [False] * 5, [Target(3, 11, 0.3), Target(3, 12, 0.7)])
+    torch.manual_seed(0)
+    model = make_model(TinyShape(), 64, eos_token_id=2, pad_token_id=0)
+    schedule = Schedule(steps=60, tokens_per_step=32, warmup_steps=2, context_steps=0, value_weight=1.0)
+    train(model, itertools.repeat(sample), schedule, seed=1, pool=1)
+    with torch.no_grad():
+        chances = model(input_ids=torch.tensor([ids])).logits[0].softmax(-1)
+    assert chances[2, 11].item() == pytest.approx(0.3, abs=0.05)
+    assert chances[2, 12].item() == pytest.approx(0.7, abs=0.05)
+    assert chances[3, 30] > 0.9
 
 
 # --- the shipped model -------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def test_the_right_actions_are_those_of_the_script() -> None:
 
 def test_answering_too_early_ends_the_play() -> None:
     env = build_env("support", ("lock_both",))
-    played = demonstrate(env, seed=1, choose=choose_at("finish_or_more"))
+    played = demonstrate(env, seed=1, choose=choose_at("go_on"))
     assert played.exchanges[-1].action == "done"
     assert not played.won
     assert not played.exchanges[-1].right

@@ -237,14 +237,11 @@ def test_modifiers_and_length_add_skills() -> None:
 
 @each_domain
 def test_a_breach_is_on_record_for_good(domain: str) -> None:
-    goal, breaking = {
-        "banking": ("set_limit", "precondition"),
-        "support": ("close_ticket", "precondition"),
-    }[domain]
+    goal = {"banking": "set_limit", "support": "close_ticket", "retail": "set_price", "telecom": "set_speed"}[domain]
     env = build_env(domain, (goal,))
 
     def careless(step: Step) -> Alternative | None:
-        return step.alternatives[0] if step.decision == breaking and not env.state["breaches"] else None
+        return step.alternatives[0] if step.decision == "precondition" and not env.state["breaches"] else None
 
     played = demonstrate(env, seed=3, choose=careless)
     assert env.state["breaches"] == 1

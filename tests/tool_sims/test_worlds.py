@@ -13,6 +13,7 @@ import pytest
 from sim_worlds import (
     ANSWER_ACTION,
     DOMAINS,
+    REPORTS,
     as_text,
     decisions,
     drawn_worlds,
@@ -79,14 +80,13 @@ def test_part_of_the_solution_loses(domain: str) -> None:
 
 
 def test_one_change_too_many_loses(domain: str) -> None:
-    """A win needs exactly the requested change: with a number logged for a customer whom nobody named, it is lost."""
-    report = {"banking": "report_limit", "support": "report_price"}[domain]
+    """A win needs exactly the requested change: with a number logged for a record that nobody named, it is lost."""
     for chain, seed in drawn_worlds(domain, 100, seed=50):
-        env = build_env(domain, (*chain.goals[:2], report), Mods(hide_id=chain.mods.hide_id))
+        env = build_env(domain, (*chain.goals[:2], REPORTS[domain]), Mods(hide_id=chain.mods.hide_id))
         calls = solution(env, seed)
-        answers = {call["arguments"]["customer"] for call in calls if call["name"] == "log_answer"}
-        other = next(key for key in env.state["customers"] if key not in answers)
-        extra = {"name": "log_answer", "arguments": {"customer": other, "value": 7}}
+        answers = {call["arguments"]["record"] for call in calls if call["name"] == "log_answer"}
+        other = next(key for table in env.belongings for key in env.state[table] if key not in answers)
+        extra = {"name": "log_answer", "arguments": {"record": other, "value": 7}}
         reward, shown = play_calls(env, seed, [extra, *calls])
         assert shown[1] == "ok"
         assert reward == 0.0, (chain, seed)

@@ -24,9 +24,7 @@ class Banking(PeopleEnv):
     domain: ClassVar[str] = "banking"
     system: ClassVar[str] = "You work at a bank. Do what is asked, then answer done."
     mend_tool: ClassVar[str] = "renew_session"
-
-    def seed_records(self, rng: random.Random) -> dict[str, Any]:
-        return self.seed_people(rng, "accounts", "cards", "payments")
+    belongings: ClassVar[tuple[str, ...]] = ("accounts", "cards", "payments")
 
     def add_belongings(self, rng: random.Random, state: dict[str, Any], customer: str) -> None:
         balances = rng.sample(range(40, 70), 2)
@@ -81,7 +79,7 @@ class Banking(PeopleEnv):
         return "ok"
 
     @tool
-    def move_money(self, source: str, target: str, amount: int) -> str:
+    def move_money(self, source: str, amount: int, target: str) -> str:
         """Move money between one customer's accounts."""
         first, second = self._open_account(source), self._open_account(target)
         if source == target or first["customer"] != second["customer"]:

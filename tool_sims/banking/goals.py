@@ -41,8 +41,8 @@ def move_own(env: Banking, rng: random.Random) -> Drawn:
 
     def plan(who: str) -> list[Step]:
         ids = env.owned_by("accounts", who)
-        right = call("move_money", source=ids[source], target=ids[target], amount=amount)
-        return [Step(right, "argument_role", _wrong(call("move_money", source=ids[target], target=ids[source], amount=amount)))]
+        right = call("move_money", source=ids[source], amount=amount, target=ids[target])
+        return [Step(right, "argument_role", _wrong(call("move_money", source=ids[target], amount=amount, target=ids[source])))]
 
     ids = env.owned_by("accounts", customer)
     after = {key: env.state["accounts"][key]["balance"] + sign * amount for key, sign in ((ids[source], -1), (ids[target], 1))}
@@ -69,10 +69,10 @@ def pay_person(env: Banking, rng: random.Random) -> Drawn:
     def plan(who: str) -> list[Step]:
         ids = env.owned_by("accounts", who)
         wrong = (
+            call("move_money", source=ids[source], amount=amount, target=ids[other]),
             call("pay_customer", source=ids[other], customer=payee, amount=amount),
-            call("move_money", source=ids[source], target=ids[other], amount=amount),
         )
-        return [Step(call("pay_customer", source=ids[source], customer=payee, amount=amount), "account_kind", _wrong(*wrong))]
+        return [Step(call("pay_customer", source=ids[source], customer=payee, amount=amount), "near_synonym", _wrong(*wrong))]
 
     paying = env.owned_by("accounts", customer)[source]
     after = {paying: env.state["accounts"][paying]["balance"] - amount}
@@ -107,15 +107,15 @@ def top_up_pay(env: Banking, rng: random.Random) -> Drawn:
         if who != customer:
             return [Step(pay)]
         elsewhere = call("pay_customer", source=own[other], customer=payee, amount=short)
-        swapped = call("move_money", source=own[source], target=own[other], amount=short)
-        eager = call("move_money", source=own[other], target=own[source], amount=amount)
+        swapped = call("move_money", source=own[source], amount=short, target=own[other])
+        eager = call("move_money", source=own[other], amount=amount, target=own[source])
         return [
             Step(pay, "account_kind", (Alternative(eager, "again"),)),
             Step(
-                call("move_money", source=own[other], target=own[source], amount=short), "recover",
+                call("move_money", source=own[other], amount=short, target=own[source]), "recover",
                 (Alternative(pay, "again"), _ALTERNATIVE_DONE, *_wrong(swapped), Alternative(elsewhere, (Step(ANSWER),))),
             ),
-            Step(pay, "finish_or_more", (_ALTERNATIVE_DONE,)),
+            Step(pay, "go_on", (_ALTERNATIVE_DONE,)),
         ]  # fmt: skip
 
     after = {ids[source]: 0, ids[other]: env.state["accounts"][ids[other]]["balance"] - short}
@@ -142,11 +142,11 @@ def sweep(env: Banking, rng: random.Random) -> Drawn:
         own = env.owned_by("accounts", who)
         first, second = (env.state["accounts"][own[kind]]["balance"] for kind in (source, target))
         wrong = (
-            call("move_money", source=own[target], target=own[source], amount=second),
-            call("move_money", source=own[target], target=own[source], amount=first),
-            call("move_money", source=own[source], target=own[target], amount=second),
+            call("move_money", source=own[target], amount=second, target=own[source]),
+            call("move_money", source=own[target], amount=first, target=own[source]),
+            call("move_money", source=own[source], amount=second, target=own[target]),
         )
-        return [Step(call("move_money", source=own[source], target=own[target], amount=first), "read_value", _wrong(*wrong))]
+        return [Step(call("move_money", source=own[source], amount=first, target=own[target]), "right_field", _wrong(*wrong))]
 
     ids = env.owned_by("accounts", customer)
     slots = {"who": env.customer_text(customer), "source": source, "target": target}
@@ -175,14 +175,14 @@ def close_account(env: Banking, rng: random.Random) -> Drawn:
         own = env.owned_by("accounts", who)
         balance, left = (env.state["accounts"][own[name]]["balance"] for name in (kind, other))
         close = call("close_account", account=own[kind])
-        emptied = call("move_money", source=own[kind], target=own[other], amount=balance)
-        wrong_way = call("move_money", source=own[other], target=own[kind], amount=left)
+        emptied = call("move_money", source=own[kind], amount=balance, target=own[other])
+        wrong_way = call("move_money", source=own[other], amount=left, target=own[kind])
         wrong = Alternative(call("close_account", account=own[other]))
         if not balance:
             return [Step(close, "precondition", (Alternative(wrong_way, "again"), wrong))]
         return [
             Step(emptied, "precondition", (Alternative(close, "again"), Alternative(wrong_way, "again"))),
-            Step(close, "account_kind", (wrong, _ALTERNATIVE_DONE)),
+            Step(close, "go_on", (_ALTERNATIVE_DONE, wrong)),
         ]
 
     def done() -> bool:
@@ -259,7 +259,7 @@ def freeze_both(env: Banking, rng: random.Random) -> Drawn:
         more = (_ALTERNATIVE_DONE, *_wrong(call("cancel_card", card=second)))
         return [
             Step(call("freeze_card", card=first), "near_synonym", _wrong(call("cancel_card", card=first))),
-            Step(call("freeze_card", card=second), "finish_or_more", more),
+            Step(call("freeze_card", card=second), "go_on", more),
         ]
 
     def done() -> bool:
@@ -341,8 +341,8 @@ def _settle(env: Banking, rng: random.Random, right: str, wrong: str, status: st
     def plan(who: str) -> list[Step]:
         own = list(env.owned("payments", who))
         target = chosen if who == customer else own[0]
-        others = [call(right, payment=item) for item in own if item != target]
-        return [Step(call(right, payment=target), "pick_by_field", _wrong(*others, call(wrong, payment=target)))]
+        careless = (call(wrong, payment=target), *(call(right, payment=item) for item in own if item != target))
+        return [Step(call(right, payment=target), "near_synonym", _wrong(*careless))]
 
     slots = {"who": env.customer_text(customer), "shop": shop}
     done = lambda: env.state["payments"][chosen]["status"] == status
@@ -385,18 +385,21 @@ def _report(env: Banking, rng: random.Random, reader: Any, table: str, kinds: tu
 
     def plan(who: str) -> list[Step]:
         own = env.owned_by(table, who)
-        right, wrong = (call("log_answer", customer=who, value=env.state[table][own[name]][field]) for name in (kind, other))
+        right, wrong = (
+            call("log_answer", record=own[name], value=env.state[table][own[name]][field]) for name in (kind, other)
+        )
         return [Step(right, "right_field", (*_wrong(wrong), _ALTERNATIVE_DONE))]
 
-    value = env.state[table][env.owned_by(table, customer)[kind]][field]
+    record = env.owned_by(table, customer)[kind]
+    value = env.state[table][record][field]
     slots = {"who": env.customer_text(customer), "kind": kind}
-    done = lambda: env.state["answers"].get(customer) == value
+    done = lambda: env.state["answers"].get(record) == value
     return Drawn(slots, done, env.for_customer(customer, reader, plan))
 
 
 @Banking.goal(
     skills=(Skill.DATA_RETRIEVAL,), tools=("list_accounts", "log_answer"), calls=2, vague=("kind", "agreed"),
-    hint="list_accounts, then log_answer with the balance of the account of the kind that is named.",
+    hint="list_accounts, then log_answer with the account of the kind that is named and its balance.",
     phrasings=(
         "How much is in the {kind} account of {who}? Log it.",
         "Log the {kind} balance of {who}.",
@@ -410,7 +413,7 @@ def report_balance(env: Banking, rng: random.Random) -> Drawn:
 
 @Banking.goal(
     skills=(Skill.DATA_RETRIEVAL,), tools=("list_cards", "log_answer"), calls=2, vague=("kind", "agreed"),
-    hint="list_cards, then log_answer with the limit of the card of the kind that is named.",
+    hint="list_cards, then log_answer with the card of the kind that is named and its limit.",
     phrasings=(
         "What is the limit of the {kind} card of {who}? Log it.",
         "Log the {kind} card limit of {who}.",

@@ -25,9 +25,7 @@ class Support(PeopleEnv):
     domain: ClassVar[str] = "support"
     system: ClassVar[str] = "You work at a support desk. Do what is asked, then answer done."
     mend_tool: ClassVar[str] = "sign_in"
-
-    def seed_records(self, rng: random.Random) -> dict[str, Any]:
-        return self.seed_people(rng, "tickets", "devices", "orders")
+    belongings: ClassVar[tuple[str, ...]] = ("tickets", "devices", "orders")
 
     def add_belongings(self, rng: random.Random, state: dict[str, Any], customer: str) -> None:
         for topic in rng.sample(TOPICS, 3):

@@ -72,8 +72,8 @@ def assign_ticket(env: Support, rng: random.Random) -> Drawn:
     def plan(who: str) -> list[Step]:
         target = _same(env, who, customer, "tickets", chosen)
         others = [call("assign_ticket", ticket=key, team=team) for key in _others(env, who, "tickets", target)]
-        wrong = _wrong(*others, call("escalate_ticket", ticket=target))
-        return [Step(call("assign_ticket", ticket=target, team=team), "pick_by_field", wrong)]
+        wrong = _wrong(call("escalate_ticket", ticket=target), *others)
+        return [Step(call("assign_ticket", ticket=target, team=team), "near_synonym", wrong)]
 
     slots = {"who": env.customer_text(customer), "topic": env.state["tickets"][chosen]["topic"], "team": team}
     done = lambda: env.state["tickets"][chosen]["team"] == team
@@ -128,7 +128,7 @@ def close_ticket(env: Support, rng: random.Random) -> Drawn:
         careless = (Alternative(close, "again"), *_wrong(call("reply_ticket", ticket=other)))
         return [
             Step(call("reply_ticket", ticket=target), "precondition", careless),
-            Step(close, "finish_or_more", (_ALTERNATIVE_DONE, *_wrong(call("close_ticket", ticket=other)))),
+            Step(close, "go_on", (_ALTERNATIVE_DONE, *_wrong(call("close_ticket", ticket=other)))),
         ]
 
     slots = {"who": env.customer_text(customer), "topic": env.state["tickets"][chosen]["topic"]}
@@ -203,7 +203,7 @@ def lock_both(env: Support, rng: random.Random) -> Drawn:
         more = (_ALTERNATIVE_DONE, *_wrong(call("wipe_device", device=second)))
         return [
             Step(call("lock_device", device=first), "near_synonym", _wrong(call("wipe_device", device=first))),
-            Step(call("lock_device", device=second), "finish_or_more", more),
+            Step(call("lock_device", device=second), "go_on", more),
         ]
 
     def done() -> bool:
@@ -276,7 +276,7 @@ def set_warranty(env: Support, rng: random.Random) -> Drawn:
 
 @Support.goal(
     skills=(Skill.DATA_RETRIEVAL,), tools=("list_devices", "log_answer"), calls=2, vague=("kind", "agreed"),
-    hint="list_devices, then log_answer with the warranty of the device of the kind that is named.",
+    hint="list_devices, then log_answer with the device of the kind that is named and its warranty.",
     phrasings=(
         "How long is the warranty of the {kind} of {who}? Log it.",
         "Log the {kind} warranty of {who}.",
@@ -291,13 +291,14 @@ def report_warranty(env: Support, rng: random.Random) -> Drawn:
     def plan(who: str) -> list[Step]:
         own = env.owned_by("devices", who)
         right, wrong = (
-            call("log_answer", customer=who, value=env.state["devices"][own[name]]["warranty"]) for name in (kind, other)
+            call("log_answer", record=own[name], value=env.state["devices"][own[name]]["warranty"]) for name in (kind, other)
         )
         return [Step(right, "right_field", (*_wrong(wrong), _ALTERNATIVE_DONE))]
 
-    value = env.state["devices"][env.owned_by("devices", customer)[kind]]["warranty"]
+    device = env.owned_by("devices", customer)[kind]
+    value = env.state["devices"][device]["warranty"]
     slots = {"who": env.customer_text(customer), "kind": kind}
-    done = lambda: env.state["answers"].get(customer) == value
+    done = lambda: env.state["answers"].get(device) == value
     return Drawn(slots, done, env.for_customer(customer, "list_devices", plan))
 
 
@@ -306,7 +307,7 @@ def report_warranty(env: Support, rng: random.Random) -> Drawn:
 
 @Support.goal(
     skills=(Skill.DATA_RETRIEVAL,), tools=("list_orders", "log_answer"), calls=2, vague=("item", "agreed item"),
-    hint="list_orders, then log_answer with the price of the order of the item that is named.",
+    hint="list_orders, then log_answer with the order of the item that is named and its price.",
     phrasings=(
         "What did the {item} of {who} cost? Log it.",
         "Log the {item} price of {who}.",
@@ -320,13 +321,13 @@ def report_price(env: Support, rng: random.Random) -> Drawn:
 
     def plan(who: str) -> list[Step]:
         target = _same(env, who, customer, "orders", chosen)
-        prices = [env.state["orders"][key]["price"] for key in (target, *_others(env, who, "orders", target))]
-        right, wrong = (call("log_answer", customer=who, value=price) for price in prices)
+        either = (target, *_others(env, who, "orders", target))
+        right, wrong = (call("log_answer", record=key, value=env.state["orders"][key]["price"]) for key in either)
         return [Step(right, "right_field", (*_wrong(wrong), _ALTERNATIVE_DONE))]
 
     order = env.state["orders"][chosen]
     slots = {"who": env.customer_text(customer), "item": order["item"]}
-    done = lambda: env.state["answers"].get(customer) == order["price"]
+    done = lambda: env.state["answers"].get(chosen) == order["price"]
     return Drawn(slots, done, env.for_customer(customer, "list_orders", plan))
 
 
@@ -341,7 +342,7 @@ def _settle_order(env: Support, rng: random.Random, right: str, wrong: str, stat
         others = [call(right, order=key) for key in _others(env, who, "orders", target)]
         mistaken = call(wrong, order=target)
         failed: Alternative = Alternative(mistaken, "again") if status == "returned" else Alternative(mistaken)
-        return [Step(call(right, order=target), "pick_by_field", (*_wrong(*others), failed))]
+        return [Step(call(right, order=target), "near_synonym", (failed, *_wrong(*others)))]
 
     slots = {"who": env.customer_text(customer), "item": env.state["orders"][chosen]["item"]}
     done = lambda: env.state["orders"][chosen]["status"] == status
@@ -400,7 +401,7 @@ def credit_order(env: Support, rng: random.Random) -> Drawn:
         wrong = [call("credit_order", order=other, amount=others_price)]
         if others_price < price:
             wrong.append(call("credit_order", order=target, amount=others_price))
-        return [Step(call("credit_order", order=target, amount=price), "read_value", _wrong(*wrong))]
+        return [Step(call("credit_order", order=target, amount=price), "right_field", _wrong(*wrong))]
 
     order = env.state["orders"][chosen]
     slots = {"who": env.customer_text(customer), "item": order["item"]}
@@ -436,7 +437,7 @@ def ship_order(env: Support, rng: random.Random) -> Drawn:
         return [
             Step(ship, "pick_by_field", wrong),
             Step(call("restock_order", order=target, count=short), "recover", careless),
-            Step(ship, "finish_or_more", (_ALTERNATIVE_DONE,)),
+            Step(ship, "go_on", (_ALTERNATIVE_DONE,)),
         ]
 
     slots = {"who": env.customer_text(customer), "item": env.state["orders"][chosen]["item"]}
