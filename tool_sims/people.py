@@ -18,9 +18,9 @@ NAMESAKES = (3, 3, 2, 2, 2)
 
 
 class PeopleEnv(SimEnv):
-    """Twelve customers, found by name among namesakes. A domain sets ``belongings``, whose records have a field ``customer``, and writes
-    :meth:`add_belongings`.
+    """Twelve customers, found by name among namesakes.
 
+    A domain sets ``belongings``, whose records have a field ``customer``, and writes :meth:`add_belongings`.
     Ids say what a record is: customer ``Rosa57`` has that first name, and ``Savings57`` belongs to her.
     """
 

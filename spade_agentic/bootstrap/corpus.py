@@ -213,7 +213,8 @@ def _sample(
 
 
 def _spoken(rendering: Rendering, said: str) -> list[int]:
-    return rendering.tokenizer.encode(said + END_OF_TURN, add_special_tokens=False)
+    ids: list[int] = rendering.tokenizer.encode(said + END_OF_TURN, add_special_tokens=False)
+    return ids
 
 
 def _open_tokens(spoken: list[int], options: Sequence[tuple[list[int], float]]) -> Iterator[tuple[int, int, float]]:

@@ -22,7 +22,9 @@ import torch
 from torch.nn import functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-__all__ = ["DECISIONS", "MECHANICS", "Sample", "Schedule", "Target", "TinyShape", "copying_heads", "liken", "make_model", "train"]
+__all__ = [
+    "DECISIONS", "MECHANICS", "Sample", "Schedule", "Target", "TinyShape", "copying_heads", "liken", "make_model", "train",
+]  # fmt: skip
 
 
 class Target(NamedTuple):

@@ -259,7 +259,7 @@ def test_what_the_pointer_heads_attend_to_becomes_likely() -> None:
 
 
 def test_capitalised_pairs_words_that_differ_in_their_first_letter_alone() -> None:
-    vocabulary = {"savings": 5, "Savings": 8, "done": 1, "Rosa": 2, "list_accounts": 3, "List_accounts": 4, "7": 6, "a": 7, "A": 9}
+    vocabulary = {"savings": 5, "Savings": 8, "done": 1, "Rosa": 2, "list_cards": 3, "List_cards": 4, "7": 6, "a": 7, "A": 9}
     assert capitalised(vocabulary) == [(7, 9), (5, 8)]
 
 
