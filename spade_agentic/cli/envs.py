@@ -266,14 +266,15 @@ def _typed(value: str, schema: dict[str, Any]) -> Any:
 
 
 def _call_text(action: dict[str, Any] | str) -> str:
+    """An action as :func:`read_action` reads it."""
     import json
 
     if isinstance(action, str):
         return action
     if "name" not in action:
         return f"say {action.get('text', '')}"
-    pairs = (f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in action.get("arguments", {}).items())
-    return " ".join([action["name"], *pairs])
+    values = {key: v if isinstance(v, str) else json.dumps(v) for key, v in action.get("arguments", {}).items()}
+    return " ".join([action["name"], *(f"{key}={shlex.quote(value)}" for key, value in values.items())])
 
 
 # --- check -------------------------------------------------------------------------------------------------------------

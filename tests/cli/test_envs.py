@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
-from spade_agentic.cli.envs import read_action
+from spade_agentic.cli.envs import _call_text, read_action
 from spade_agentic.errors import UserError
 from spade_agentic.testing.samples import COUNTER_SOURCE, ECHO_SOURCE
 
@@ -192,3 +193,12 @@ def test_a_wrong_skill_or_sandbox_is_a_users_mistake(cli: Cli, counter: Path, ar
     result = cli("env", "check", counter, *arguments)
     assert result.code == 2
     assert result.err.startswith("error: ")
+
+
+@given(st.dictionaries(st.sampled_from(["to", "note"]), st.text(st.characters(exclude_categories=["Cs", "Cc"]))))
+def test_a_call_of_a_shown_solution_can_be_typed_as_it_is_shown(arguments: dict[str, str]) -> None:
+    """Whatever a value holds, spaces and quotes included."""
+    schema = {"properties": {"to": {"type": "string"}, "note": {"type": "string"}}}
+    tools = [{"type": "function", "function": {"name": "move", "parameters": schema}}]
+    shown = _call_text({"type": "call", "name": "move", "arguments": arguments})
+    assert read_action(shown, tools) == {"type": "call", "name": "move", "arguments": arguments}
