@@ -40,6 +40,8 @@ class PluginRef(Section):
     @model_validator(mode="before")
     @classmethod
     def _from_bare_name(cls, value: Any) -> Any:
+        if value is None:  # YAML reads the hint writer `null`, written without quotes, as this
+            value = "null"
         return {"name": value} if isinstance(value, str) else value
 
 

@@ -49,6 +49,13 @@ def test_a_bare_name_is_a_plugin_without_options() -> None:
     assert config.learner.options == {"lr": 1e-4}
 
 
+@pytest.mark.parametrize("written", ["null", "'null'", "~", "{name: 'null'}"])
+def test_the_hint_writer_null_needs_no_quotes(written: str) -> None:
+    config = config_from_text(f"selfplay: {{hint_writer: {written}}}")
+    assert config.selfplay.hint_writer.name == "null"
+    assert config_from_text(config_to_yaml(config)) == config
+
+
 def test_scalars_are_those_of_yaml_1_2() -> None:
     config = config_from_text("run: {name: no}\nlearner: {name: torch, options: {lr: 1e-6, word: yes, octal: 010}}\n")
     assert config.run.name == "no"
