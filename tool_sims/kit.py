@@ -79,6 +79,15 @@ class Alternative:
     then: Literal["again", "on"] | tuple[Step, ...] = "on"
 
 
+GIVE_UP = Alternative(ANSWER)
+"""Answering as if all were done."""
+
+
+def slips(*calls: ToolCall) -> tuple[Alternative, ...]:
+    """Calls after which a careless agent goes on as if they had been right."""
+    return tuple(Alternative(item) for item in calls)
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One action of the reference solution. ``decision`` names the kind of decision taken here; ``None``: mechanics only."""
@@ -299,7 +308,7 @@ class SimEnv(ToolEnv):
         for index, goal in enumerate(self.goals):
             own = list(goal.steps)
             if index and own[0].decision is None:
-                own[0] = Step(own[0].call, "finish_or_more", (Alternative(ANSWER),))
+                own[0] = Step(own[0].call, "finish_or_more", (GIVE_UP,))
             steps += own
         return [*steps, Step(ANSWER, "finish_or_more", (Alternative(steps[-1].call, "again"),))]
 
@@ -361,11 +370,10 @@ def _calls(steps: Sequence[Step]) -> list[ToolCall]:
 
 
 def _recovery(fault: str, failed: ToolCall, mend_tool: str) -> list[Step]:
-    give_up = Alternative(ANSWER)
     if fault == _BUSY:
-        return [Step(failed, "recover", (Alternative(call(mend_tool), "again"), give_up))]
+        return [Step(failed, "recover", (Alternative(call(mend_tool), "again"), GIVE_UP))]
     if fault == _EXPIRED:
-        return [Step(call(mend_tool), "recover", (Alternative(failed, (Step(ANSWER),)), give_up)), Step(failed)]
+        return [Step(call(mend_tool), "recover", (Alternative(failed, (Step(ANSWER),)), GIVE_UP)), Step(failed)]
     return []
 
 

@@ -57,6 +57,15 @@ class PeopleEnv(SimEnv):
         """Ids of one customer's records by one of their fields."""
         return {item[field]: key for key, item in self.owned(table, customer).items()}
 
+    def chosen_first(self, table: str, customer: str, chosen: str) -> list[str]:
+        """Ids of one customer's records, ``chosen`` first; whoever looks at the wrong customer takes the first of the list."""
+        return sorted(self.owned(table, customer), key=lambda key: key != chosen)
+
+    def listing(self, table: str, customer: str, *fields: str) -> list[dict[str, Any]]:
+        """What a tool shows of one customer's records: ids and these fields. Raises :class:`ToolError` for no customer."""
+        self.record("customers", customer)
+        return [{"id": key, **{name: item[name] for name in fields}} for key, item in self.owned(table, customer).items()]
+
     @tool
     def find_customer(self, customer: str) -> list[dict[str, Any]]:
         """Search customers by name."""

@@ -50,16 +50,12 @@ class Banking(PeopleEnv):
     @tool
     def list_cards(self, customer: str) -> list[dict[str, Any]]:
         """Show a customer's cards."""
-        self.record("customers", customer)
-        cards = self.owned("cards", customer).items()
-        return [{"id": key, "limit": item["limit"], "status": item["status"]} for key, item in cards]
+        return self.listing("cards", customer, "limit", "status")
 
     @tool
     def list_payments(self, customer: str) -> list[dict[str, Any]]:
         """Show a customer's card payments."""
-        self.record("customers", customer)
-        payments = self.owned("payments", customer).items()
-        return [{"id": key, "amount": item["amount"]} for key, item in payments]
+        return self.listing("payments", customer, "amount")
 
     # -- money
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
-from spade_agentic import Skill, ToolCall
+from spade_agentic import Skill
 
-from ..kit import ANSWER, Alternative, Drawn, Step, call
+from ..kit import ANSWER, GIVE_UP, Alternative, Drawn, Step, call, slips
+from ..patterns import Kinds, after_check, choose_tool, do_to_all, report, revive
 from .env import ACCOUNT_KINDS, CARD_KINDS, Banking
 
-_ALTERNATIVE_DONE = Alternative(ANSWER)
-
-
-def _wrong(*calls: ToolCall) -> tuple[Alternative, ...]:
-    return tuple(Alternative(item) for item in calls)
+ACCOUNTS = Kinds("accounts", "account", ACCOUNT_KINDS)
+CARDS = Kinds("cards", "card", CARD_KINDS)
 
 
 def _balances(env: Banking, **expected: int) -> bool:
@@ -42,7 +39,7 @@ def move_own(env: Banking, rng: random.Random) -> Drawn:
     def plan(who: str) -> list[Step]:
         ids = env.owned_by("accounts", who)
         right = call("move_money", source=ids[source], amount=amount, target=ids[target])
-        return [Step(right, "argument_role", _wrong(call("move_money", source=ids[target], amount=amount, target=ids[source])))]
+        return [Step(right, "argument_role", slips(call("move_money", source=ids[target], amount=amount, target=ids[source])))]
 
     ids = env.owned_by("accounts", customer)
     after = {key: env.state["accounts"][key]["balance"] + sign * amount for key, sign in ((ids[source], -1), (ids[target], 1))}
@@ -72,7 +69,7 @@ def pay_person(env: Banking, rng: random.Random) -> Drawn:
             call("move_money", source=ids[source], amount=amount, target=ids[other]),
             call("pay_customer", source=ids[other], customer=payee, amount=amount),
         )
-        return [Step(call("pay_customer", source=ids[source], customer=payee, amount=amount), "near_synonym", _wrong(*wrong))]
+        return [Step(call("pay_customer", source=ids[source], customer=payee, amount=amount), "near_synonym", slips(*wrong))]
 
     paying = env.owned_by("accounts", customer)[source]
     after = {paying: env.state["accounts"][paying]["balance"] - amount}
@@ -113,9 +110,9 @@ def top_up_pay(env: Banking, rng: random.Random) -> Drawn:
             Step(pay, "account_kind", (Alternative(eager, "again"),)),
             Step(
                 call("move_money", source=own[other], amount=short, target=own[source]), "recover",
-                (Alternative(pay, "again"), _ALTERNATIVE_DONE, *_wrong(swapped), Alternative(elsewhere, (Step(ANSWER),))),
+                (Alternative(pay, "again"), GIVE_UP, *slips(swapped), Alternative(elsewhere, (Step(ANSWER),))),
             ),
-            Step(pay, "go_on", (_ALTERNATIVE_DONE,)),
+            Step(pay, "go_on", (GIVE_UP,)),
         ]  # fmt: skip
 
     after = {ids[source]: 0, ids[other]: env.state["accounts"][ids[other]]["balance"] - short}
@@ -146,7 +143,7 @@ def sweep(env: Banking, rng: random.Random) -> Drawn:
             call("move_money", source=own[target], amount=first, target=own[source]),
             call("move_money", source=own[source], amount=second, target=own[target]),
         )
-        return [Step(call("move_money", source=own[source], amount=first, target=own[target]), "right_field", _wrong(*wrong))]
+        return [Step(call("move_money", source=own[source], amount=first, target=own[target]), "right_field", slips(*wrong))]
 
     ids = env.owned_by("accounts", customer)
     slots = {"who": env.customer_text(customer), "source": source, "target": target}
@@ -182,7 +179,7 @@ def close_account(env: Banking, rng: random.Random) -> Drawn:
             return [Step(close, "precondition", (Alternative(wrong_way, "again"), wrong))]
         return [
             Step(emptied, "precondition", (Alternative(close, "again"), Alternative(wrong_way, "again"))),
-            Step(close, "go_on", (_ALTERNATIVE_DONE, wrong)),
+            Step(close, "go_on", (GIVE_UP, wrong)),
         ]
 
     def done() -> bool:
@@ -193,21 +190,6 @@ def close_account(env: Banking, rng: random.Random) -> Drawn:
 
 
 # --- cards -------------------------------------------------------------------------------------------------------------
-
-
-def _stop_card(env: Banking, rng: random.Random, right: str, wrong: str, status: str) -> Drawn:
-    customer = env.claim_customer(rng)
-    kind, other = rng.sample(CARD_KINDS, 2)
-
-    def plan(who: str) -> list[Step]:
-        own = env.owned_by("cards", who)
-        careless = (call(wrong, card=own[kind]), call(right, card=own[other]), call(wrong, card=own[other]))
-        return [Step(call(right, card=own[kind]), "near_synonym", _wrong(*careless))]
-
-    card = env.owned_by("cards", customer)[kind]
-    slots = {"who": env.customer_text(customer), "kind": kind}
-    done = lambda: env.state["cards"][card]["status"] == status
-    return Drawn(slots, done, env.for_customer(customer, "list_cards", plan))
 
 
 @Banking.goal(
@@ -222,7 +204,7 @@ def _stop_card(env: Banking, rng: random.Random, right: str, wrong: str, status:
     ),
 )
 def freeze_card(env: Banking, rng: random.Random) -> Drawn:
-    return _stop_card(env, rng, "freeze_card", "cancel_card", "frozen")
+    return choose_tool(env, rng, CARDS, right="freeze_card", wrong="cancel_card", status="frozen")
 
 
 @Banking.goal(
@@ -237,7 +219,7 @@ def freeze_card(env: Banking, rng: random.Random) -> Drawn:
     ),
 )
 def cancel_card(env: Banking, rng: random.Random) -> Drawn:
-    return _stop_card(env, rng, "cancel_card", "freeze_card", "cancelled")
+    return choose_tool(env, rng, CARDS, right="cancel_card", wrong="freeze_card", status="cancelled")
 
 
 @Banking.goal(
@@ -252,21 +234,7 @@ def cancel_card(env: Banking, rng: random.Random) -> Drawn:
     ),
 )
 def freeze_both(env: Banking, rng: random.Random) -> Drawn:
-    customer = env.claim_customer(rng)
-
-    def plan(who: str) -> list[Step]:
-        first, second = env.owned("cards", who)
-        more = (_ALTERNATIVE_DONE, *_wrong(call("cancel_card", card=second)))
-        return [
-            Step(call("freeze_card", card=first), "near_synonym", _wrong(call("cancel_card", card=first))),
-            Step(call("freeze_card", card=second), "go_on", more),
-        ]
-
-    def done() -> bool:
-        return all(item["status"] == "frozen" for item in env.owned("cards", customer).values())
-
-    slots = {"who": env.customer_text(customer), "what": "both cards"}
-    return Drawn(slots, done, env.for_customer(customer, "list_cards", plan))
+    return do_to_all(env, rng, CARDS, right="freeze_card", wrong="cancel_card", status="frozen")
 
 
 @Banking.goal(
@@ -281,22 +249,7 @@ def freeze_both(env: Banking, rng: random.Random) -> Drawn:
     ),
 )
 def set_limit(env: Banking, rng: random.Random) -> Drawn:
-    customer = env.claim_customer(rng)
-    kind, other = rng.sample(CARD_KINDS, 2)
-    limit = rng.randint(41, 90)
-
-    def plan(who: str) -> list[Step]:
-        own = env.owned_by("cards", who)
-        right, wrong = (call("set_limit", card=own[name], limit=limit) for name in (kind, other))
-        careless = (Alternative(right, "again"), Alternative(wrong, "again"))
-        return [
-            Step(call("verify_customer", customer=who), "precondition", careless),
-            Step(right, "account_kind", _wrong(wrong)),
-        ]
-
-    card = env.owned_by("cards", customer)[kind]
-    slots = {"who": env.customer_text(customer), "kind": kind, "limit": limit}
-    return Drawn(slots, lambda: env.state["cards"][card]["limit"] == limit, env.for_customer(customer, "list_cards", plan))
+    return after_check(env, rng, CARDS, check="verify_customer", tool="set_limit", value_name="limit", field="limit")
 
 
 @Banking.goal(
@@ -311,23 +264,10 @@ def set_limit(env: Banking, rng: random.Random) -> Drawn:
     ),
 )
 def revive_card(env: Banking, rng: random.Random) -> Drawn:
-    customer = env.claim_customer(rng)
-    kind, other = rng.sample(CARD_KINDS, 2)
-    ids = env.owned_by("cards", customer)
-    states = {"frozen": ("unfreeze_card", "replace_card"), "cancelled": ("replace_card", "unfreeze_card")}
-    status = rng.choice(sorted(states))
-    env.state["cards"][ids[kind]]["status"] = status
-
-    def plan(who: str) -> list[Step]:
-        own = env.owned_by("cards", who)
-        right, wrong = states[status]
-        return [Step(call(right, card=own[kind]), "branch", _wrong(call(wrong, card=own[kind]), call(right, card=own[other])))]
-
-    def done() -> bool:
-        return env.state["cards"][ids[kind]]["status"] in ("active", "replaced")
-
-    slots = {"who": env.customer_text(customer), "kind": kind}
-    return Drawn(slots, done, env.for_customer(customer, "list_cards", plan))
+    return revive(
+        env, rng, CARDS, mended=("active", "replaced"),
+        tools={"frozen": ("unfreeze_card", "replace_card"), "cancelled": ("replace_card", "unfreeze_card")},
+    )  # fmt: skip
 
 
 # --- payments and answers -------------------------------------------------------------------------------------------------
@@ -339,10 +279,9 @@ def _settle(env: Banking, rng: random.Random, right: str, wrong: str, status: st
     shop = env.state["payments"][chosen]["shop"]
 
     def plan(who: str) -> list[Step]:
-        own = list(env.owned("payments", who))
-        target = chosen if who == customer else own[0]
-        careless = (call(wrong, payment=target), *(call(right, payment=item) for item in own if item != target))
-        return [Step(call(right, payment=target), "near_synonym", _wrong(*careless))]
+        target, *others = env.chosen_first("payments", who, chosen)
+        careless = (call(wrong, payment=target), *(call(right, payment=item) for item in others))
+        return [Step(call(right, payment=target), "near_synonym", slips(*careless))]
 
     slots = {"who": env.customer_text(customer), "shop": shop}
     done = lambda: env.state["payments"][chosen]["status"] == status
@@ -379,24 +318,6 @@ def dispute(env: Banking, rng: random.Random) -> Drawn:
     return _settle(env, rng, "dispute_payment", "refund_payment", "disputed")
 
 
-def _report(env: Banking, rng: random.Random, reader: Any, table: str, kinds: tuple[str, ...], field: str) -> Drawn:
-    customer = env.claim_customer(rng)
-    kind, other = rng.sample(kinds, 2)
-
-    def plan(who: str) -> list[Step]:
-        own = env.owned_by(table, who)
-        right, wrong = (
-            call("log_answer", record=own[name], value=env.state[table][own[name]][field]) for name in (kind, other)
-        )
-        return [Step(right, "right_field", (*_wrong(wrong), _ALTERNATIVE_DONE))]
-
-    record = env.owned_by(table, customer)[kind]
-    value = env.state[table][record][field]
-    slots = {"who": env.customer_text(customer), "kind": kind}
-    done = lambda: env.state["answers"].get(record) == value
-    return Drawn(slots, done, env.for_customer(customer, reader, plan))
-
-
 @Banking.goal(
     skills=(Skill.DATA_RETRIEVAL,), tools=("list_accounts", "log_answer"), calls=2, vague=("kind", "agreed"),
     hint="list_accounts, then log_answer with the account of the kind that is named and its balance.",
@@ -408,7 +329,7 @@ def _report(env: Banking, rng: random.Random, reader: Any, table: str, kinds: tu
     ),
 )
 def report_balance(env: Banking, rng: random.Random) -> Drawn:
-    return _report(env, rng, "list_accounts", "accounts", ACCOUNT_KINDS, "balance")
+    return report(env, rng, ACCOUNTS, field="balance")
 
 
 @Banking.goal(
@@ -422,4 +343,4 @@ def report_balance(env: Banking, rng: random.Random) -> Drawn:
     ),
 )
 def report_limit(env: Banking, rng: random.Random) -> Drawn:
-    return _report(env, rng, "list_cards", "cards", CARD_KINDS, "limit")
+    return report(env, rng, CARDS, field="limit")

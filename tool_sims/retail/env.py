@@ -44,23 +44,17 @@ class Retail(PeopleEnv):
     @tool
     def list_items(self, customer: str) -> list[dict[str, Any]]:
         """Show what a customer bought."""
-        self.record("customers", customer)
-        items = self.owned("items", customer).items()
-        return [{"id": key, "price": item["price"], "status": item["status"]} for key, item in items]
+        return self.listing("items", customer, "price", "status")
 
     @tool
     def list_purses(self, customer: str) -> list[dict[str, Any]]:
         """Show a customer's purses of points."""
-        self.record("customers", customer)
-        purses = self.owned("purses", customer).items()
-        return [{"id": key, "points": item["points"]} for key, item in purses]
+        return self.listing("purses", customer, "points")
 
     @tool
     def list_plans(self, customer: str) -> list[dict[str, Any]]:
         """Show a customer's plans."""
-        self.record("customers", customer)
-        plans = self.owned("plans", customer).items()
-        return [{"id": key, "boxes": item["boxes"], "status": item["status"]} for key, item in plans]
+        return self.listing("plans", customer, "boxes", "status")
 
     # -- items
 

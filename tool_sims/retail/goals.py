@@ -5,16 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from spade_agentic import Skill, ToolCall
+from spade_agentic import Skill
 
-from ..kit import ANSWER, Alternative, Drawn, Step, call
+from ..kit import ANSWER, GIVE_UP, Alternative, Drawn, Step, call, slips
+from ..patterns import Kinds, choose_tool, do_to_all, report
 from .env import PLAN_KINDS, PURSE_KINDS, Retail
 
-_ALTERNATIVE_DONE = Alternative(ANSWER)
-
-
-def _wrong(*calls: ToolCall) -> tuple[Alternative, ...]:
-    return tuple(Alternative(item) for item in calls)
+PLANS = Kinds("plans", "plan", PLAN_KINDS)
+PURSES = Kinds("purses", "purse", PURSE_KINDS)
 
 
 # --- items -------------------------------------------------------------------------------------------------------------
@@ -29,18 +27,13 @@ def _claim_item(env: Retail, rng: random.Random, statuses: Sequence[str]) -> tup
     return customer, rng.choice(list(own))
 
 
-def _items(env: Retail, who: str, chosen: str) -> list[str]:
-    """A customer's items, ``chosen`` first; whoever looks at the wrong customer takes the first of the list for it."""
-    return sorted(env.owned("items", who), key=lambda key: key != chosen)
-
-
 def _give_back(env: Retail, rng: random.Random, right: str, wrong: str, status: str) -> Drawn:
     customer, chosen = _claim_item(env, rng, ("home",))
 
     def plan(who: str) -> list[Step]:
-        target, *others = _items(env, who, chosen)
+        target, *others = env.chosen_first("items", who, chosen)
         careless = (call(wrong, item=target), *(call(right, item=key) for key in others))
-        return [Step(call(right, item=target), "near_synonym", _wrong(*careless))]
+        return [Step(call(right, item=target), "near_synonym", slips(*careless))]
 
     slots = {"who": env.customer_text(customer), "item": env.state["items"][chosen]["name"]}
     done = lambda: env.state["items"][chosen]["status"] == status
@@ -92,14 +85,14 @@ def send_item(env: Retail, rng: random.Random) -> Drawn:
     customer, chosen = _claim_item(env, rng, ("booked", "booked", "packed"))
 
     def plan(who: str) -> list[Step]:
-        target, other, _ = _items(env, who, chosen)
+        target, other, _ = env.chosen_first("items", who, chosen)
         pack, send = (call(name, item=target) for name in ("pack_item", "send_item"))
         elsewhere = call("send_item", item=other)
         if env.state["items"][target]["status"] != "booked":
-            return [Step(send, "precondition", (Alternative(pack, "again"), *_wrong(elsewhere)))]
+            return [Step(send, "precondition", (Alternative(pack, "again"), *slips(elsewhere)))]
         return [
-            Step(pack, "precondition", (Alternative(send, "again"), *_wrong(call("pack_item", item=other)))),
-            Step(send, "go_on", (_ALTERNATIVE_DONE, *_wrong(elsewhere))),
+            Step(pack, "precondition", (Alternative(send, "again"), *slips(call("pack_item", item=other)))),
+            Step(send, "go_on", (GIVE_UP, *slips(elsewhere))),
         ]
 
     slots = {"who": env.customer_text(customer), "item": env.state["items"][chosen]["name"]}
@@ -124,7 +117,7 @@ def stamp_item(env: Retail, rng: random.Random) -> Drawn:
     env.state["items"][chosen]["short"] = short
 
     def plan(who: str) -> list[Step]:
-        target, *others = _items(env, who, chosen)
+        target, *others = env.chosen_first("items", who, chosen)
         send = call("send_item", item=target)
         if who != customer:
             return [Step(send)]
@@ -134,9 +127,9 @@ def stamp_item(env: Retail, rng: random.Random) -> Drawn:
             Step(send, "pick_by_field", elsewhere),
             Step(
                 call("add_stamps", item=target, count=short), "recover",
-                (Alternative(send, "again"), _ALTERNATIVE_DONE, *elsewhere),
+                (Alternative(send, "again"), GIVE_UP, *elsewhere),
             ),
-            Step(send, "go_on", (_ALTERNATIVE_DONE,)),
+            Step(send, "go_on", (GIVE_UP,)),
         ]  # fmt: skip
 
     slots = {"who": env.customer_text(customer), "item": env.state["items"][chosen]["name"]}
@@ -160,10 +153,10 @@ def call_off(env: Retail, rng: random.Random) -> Drawn:
     customer, chosen = _claim_item(env, rng, sorted(tools))
 
     def plan(who: str) -> list[Step]:
-        target, *others = _items(env, who, chosen)
+        target, *others = env.chosen_first("items", who, chosen)
         right, wrong = tools.get(env.state["items"][target]["status"], ("recall_item", "unpack_item"))
         careless = (call(wrong, item=target), *(call(right, item=key) for key in others))
-        return [Step(call(right, item=target), "branch", _wrong(*careless))]
+        return [Step(call(right, item=target), "branch", slips(*careless))]
 
     slots = {"who": env.customer_text(customer), "item": env.state["items"][chosen]["name"]}
     done = lambda: env.state["items"][chosen]["status"] in ("shelved", "recalled")
@@ -187,11 +180,11 @@ def set_price(env: Retail, rng: random.Random) -> Drawn:
     price = rng.randint(11, 59)
 
     def plan(who: str) -> list[Step]:
-        right, *others = (call("set_price", item=key, price=price) for key in _items(env, who, chosen))
+        right, *others = (call("set_price", item=key, price=price) for key in env.chosen_first("items", who, chosen))
         careless = tuple(Alternative(item, "again") for item in (right, *others))
         return [
             Step(call("check_coupon", customer=who), "precondition", careless),
-            Step(right, "pick_by_field", _wrong(*others)),
+            Step(right, "pick_by_field", slips(*others)),
         ]
 
     slots = {"who": env.customer_text(customer), "item": env.state["items"][chosen]["name"], "price": price}
@@ -221,7 +214,7 @@ def shift_points(env: Retail, rng: random.Random) -> Drawn:
         own = env.owned_by("purses", who)
         swapped = call("shift_points", source=own[target], amount=amount, target=own[source])
         right = call("shift_points", source=own[source], amount=amount, target=own[target])
-        return [Step(right, "argument_role", _wrong(swapped))]
+        return [Step(right, "argument_role", slips(swapped))]
 
     getting = env.owned_by("purses", customer)[target]
     after = env.state["purses"][getting]["points"] + amount
@@ -251,7 +244,7 @@ def pool_points(env: Retail, rng: random.Random) -> Drawn:
         right = call("shift_points", source=own[source], amount=first, target=own[target])
         wrong_way = call("shift_points", source=own[target], amount=second, target=own[source])
         wrong_amount = call("shift_points", source=own[source], amount=second, target=own[target])
-        return [Step(right, "right_field", _wrong(wrong_way, wrong_amount))]
+        return [Step(right, "right_field", slips(wrong_way, wrong_amount))]
 
     emptied = env.owned_by("purses", customer)[source]
     slots = {"who": env.customer_text(customer), "source": source}
@@ -267,7 +260,7 @@ def _use_points(env: Retail, rng: random.Random, right: str, wrong: str, field: 
     def plan(who: str) -> list[Step]:
         own = env.owned_by("purses", who)
         careless = (call(wrong, purse=own[kind], amount=amount), call(right, purse=own[other], amount=amount))
-        return [Step(call(right, purse=own[kind], amount=amount), "near_synonym", _wrong(*careless))]
+        return [Step(call(right, purse=own[kind], amount=amount), "near_synonym", slips(*careless))]
 
     purse = env.owned_by("purses", customer)[kind]
     slots = {"who": env.customer_text(customer), "kind": kind, "amount": amount}
@@ -337,9 +330,9 @@ def fill_and_spend(env: Retail, rng: random.Random) -> Drawn:
             Step(spend, "account_kind", (Alternative(call("spend_points", purse=own[other], amount=amount), "again"),)),
             Step(
                 call("shift_points", source=own[other], amount=short, target=own[kind]), "recover",
-                (Alternative(spend, "again"), _ALTERNATIVE_DONE, *_wrong(swapped), Alternative(elsewhere, (Step(ANSWER),))),
+                (Alternative(spend, "again"), GIVE_UP, *slips(swapped), Alternative(elsewhere, (Step(ANSWER),))),
             ),
-            Step(spend, "go_on", (_ALTERNATIVE_DONE,)),
+            Step(spend, "go_on", (GIVE_UP,)),
         ]  # fmt: skip
 
     slots = {"who": env.customer_text(customer), "kind": kind, "other": other, "amount": amount}
@@ -348,21 +341,6 @@ def fill_and_spend(env: Retail, rng: random.Random) -> Drawn:
 
 
 # --- plans -------------------------------------------------------------------------------------------------------------
-
-
-def _stop_plan(env: Retail, rng: random.Random, right: str, wrong: str, status: str) -> Drawn:
-    customer = env.claim_customer(rng)
-    kind, other = rng.sample(PLAN_KINDS, 2)
-
-    def plan(who: str) -> list[Step]:
-        own = env.owned_by("plans", who)
-        careless = (call(wrong, plan=own[kind]), call(right, plan=own[other]), call(wrong, plan=own[other]))
-        return [Step(call(right, plan=own[kind]), "near_synonym", _wrong(*careless))]
-
-    stopped = env.owned_by("plans", customer)[kind]
-    slots = {"who": env.customer_text(customer), "kind": kind}
-    done = lambda: env.state["plans"][stopped]["status"] == status
-    return Drawn(slots, done, env.for_customer(customer, "list_plans", plan))
 
 
 @Retail.goal(
@@ -377,7 +355,7 @@ def _stop_plan(env: Retail, rng: random.Random, right: str, wrong: str, status: 
     ),
 )
 def pause_plan(env: Retail, rng: random.Random) -> Drawn:
-    return _stop_plan(env, rng, "pause_plan", "end_plan", "paused")
+    return choose_tool(env, rng, PLANS, right="pause_plan", wrong="end_plan", status="paused")
 
 
 @Retail.goal(
@@ -392,7 +370,7 @@ def pause_plan(env: Retail, rng: random.Random) -> Drawn:
     ),
 )
 def end_plan(env: Retail, rng: random.Random) -> Drawn:
-    return _stop_plan(env, rng, "end_plan", "pause_plan", "ended")
+    return choose_tool(env, rng, PLANS, right="end_plan", wrong="pause_plan", status="ended")
 
 
 @Retail.goal(
@@ -407,19 +385,7 @@ def end_plan(env: Retail, rng: random.Random) -> Drawn:
     ),
 )
 def pause_both(env: Retail, rng: random.Random) -> Drawn:
-    customer = env.claim_customer(rng)
-
-    def plan(who: str) -> list[Step]:
-        first, second = env.owned("plans", who)
-        more = (_ALTERNATIVE_DONE, *_wrong(call("end_plan", plan=second)))
-        return [
-            Step(call("pause_plan", plan=first), "near_synonym", _wrong(call("end_plan", plan=first))),
-            Step(call("pause_plan", plan=second), "go_on", more),
-        ]
-
-    slots = {"who": env.customer_text(customer), "what": "both plans"}
-    done = lambda: all(item["status"] == "paused" for item in env.owned("plans", customer).values())
-    return Drawn(slots, done, env.for_customer(customer, "list_plans", plan))
+    return do_to_all(env, rng, PLANS, right="pause_plan", wrong="end_plan", status="paused")
 
 
 @Retail.goal(
@@ -444,7 +410,7 @@ def revive_plan(env: Retail, rng: random.Random) -> Drawn:
 
     def plan(who: str) -> list[Step]:
         own = env.owned_by("plans", who)
-        return [Step(call(right, plan=own[kind]), "branch", _wrong(call(wrong, plan=own[kind]), call(right, plan=own[other])))]
+        return [Step(call(right, plan=own[kind]), "branch", slips(call(wrong, plan=own[kind]), call(right, plan=own[other])))]
 
     slots = {"who": env.customer_text(customer), "kind": kind}
     done = lambda: env.state["plans"][stopped]["status"] == "active"
@@ -452,24 +418,6 @@ def revive_plan(env: Retail, rng: random.Random) -> Drawn:
 
 
 # --- answers -----------------------------------------------------------------------------------------------------------
-
-
-def _tell(env: Retail, rng: random.Random, reader: str, table: str, kinds: tuple[str, ...], field: str) -> Drawn:
-    customer = env.claim_customer(rng)
-    kind, other = rng.sample(kinds, 2)
-
-    def plan(who: str) -> list[Step]:
-        own = env.owned_by(table, who)
-        right, wrong = (
-            call("log_answer", record=own[name], value=env.state[table][own[name]][field]) for name in (kind, other)
-        )
-        return [Step(right, "right_field", (*_wrong(wrong), _ALTERNATIVE_DONE))]
-
-    record = env.owned_by(table, customer)[kind]
-    value = env.state[table][record][field]
-    slots = {"who": env.customer_text(customer), "kind": kind}
-    done = lambda: env.state["answers"].get(record) == value
-    return Drawn(slots, done, env.for_customer(customer, reader, plan))
 
 
 @Retail.goal(
@@ -483,7 +431,7 @@ def _tell(env: Retail, rng: random.Random, reader: str, table: str, kinds: tuple
     ),
 )
 def tell_points(env: Retail, rng: random.Random) -> Drawn:
-    return _tell(env, rng, "list_purses", "purses", PURSE_KINDS, "points")
+    return report(env, rng, PURSES, field="points")
 
 
 @Retail.goal(
@@ -497,4 +445,4 @@ def tell_points(env: Retail, rng: random.Random) -> Drawn:
     ),
 )
 def tell_boxes(env: Retail, rng: random.Random) -> Drawn:
-    return _tell(env, rng, "list_plans", "plans", PLAN_KINDS, "boxes")
+    return report(env, rng, PLANS, field="boxes")

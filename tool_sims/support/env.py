@@ -50,16 +50,12 @@ class Support(PeopleEnv):
     @tool
     def list_devices(self, customer: str) -> list[dict[str, Any]]:
         """Show a customer's devices."""
-        self.record("customers", customer)
-        devices = self.owned("devices", customer).items()
-        return [{"id": key, "warranty": item["warranty"], "status": item["status"]} for key, item in devices]
+        return self.listing("devices", customer, "warranty", "status")
 
     @tool
     def list_orders(self, customer: str) -> list[dict[str, Any]]:
         """Show a customer's orders."""
-        self.record("customers", customer)
-        orders = self.owned("orders", customer).items()
-        return [{"id": key, "price": item["price"], "status": item["status"]} for key, item in orders]
+        return self.listing("orders", customer, "price", "status")
 
     # -- tickets
 

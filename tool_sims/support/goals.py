@@ -6,23 +6,11 @@ import random
 
 from spade_agentic import Skill, ToolCall
 
-from ..kit import ANSWER, Alternative, Drawn, Step, call
+from ..kit import ANSWER, GIVE_UP, Alternative, Drawn, Step, call, slips
+from ..patterns import Kinds, after_check, choose_tool, do_to_all, report, revive
 from .env import DEVICE_KINDS, TEAMS, Support
 
-_ALTERNATIVE_DONE = Alternative(ANSWER)
-
-
-def _wrong(*calls: ToolCall) -> tuple[Alternative, ...]:
-    return tuple(Alternative(item) for item in calls)
-
-
-def _same(env: Support, who: str, customer: str, table: str, chosen: str) -> str:
-    """``chosen``, or the record that someone who looks at the wrong customer would take for it."""
-    return chosen if who == customer else next(iter(env.owned(table, who)))
-
-
-def _others(env: Support, who: str, table: str, target: str) -> list[str]:
-    return [key for key in env.owned(table, who) if key != target]
+DEVICES = Kinds("devices", "device", DEVICE_KINDS)
 
 
 # --- tickets -----------------------------------------------------------------------------------------------------------
@@ -45,7 +33,7 @@ def merge_tickets(env: Support, rng: random.Random) -> Drawn:
     def plan(who: str) -> list[Step]:
         first, second = (source, target) if who == customer else list(env.owned("tickets", who))[:2]
         swapped = call("merge_tickets", source=second, target=first)
-        return [Step(call("merge_tickets", source=first, target=second), "argument_role", _wrong(swapped))]
+        return [Step(call("merge_tickets", source=first, target=second), "argument_role", slips(swapped))]
 
     tickets = env.state["tickets"]
     slots = {"who": env.customer_text(customer), "source": tickets[source]["topic"], "target": tickets[target]["topic"]}
@@ -70,9 +58,9 @@ def assign_ticket(env: Support, rng: random.Random) -> Drawn:
     team = rng.choice(TEAMS)
 
     def plan(who: str) -> list[Step]:
-        target = _same(env, who, customer, "tickets", chosen)
-        others = [call("assign_ticket", ticket=key, team=team) for key in _others(env, who, "tickets", target)]
-        wrong = _wrong(call("escalate_ticket", ticket=target), *others)
+        target, *others = env.chosen_first("tickets", who, chosen)
+        others = [call("assign_ticket", ticket=key, team=team) for key in others]
+        wrong = slips(call("escalate_ticket", ticket=target), *others)
         return [Step(call("assign_ticket", ticket=target, team=team), "near_synonym", wrong)]
 
     slots = {"who": env.customer_text(customer), "topic": env.state["tickets"][chosen]["topic"], "team": team}
@@ -96,9 +84,9 @@ def escalate_ticket(env: Support, rng: random.Random) -> Drawn:
     chosen = rng.choice(list(env.owned("tickets", customer)))
 
     def plan(who: str) -> list[Step]:
-        target = _same(env, who, customer, "tickets", chosen)
-        others = [call("escalate_ticket", ticket=key) for key in _others(env, who, "tickets", target)]
-        wrong = _wrong(call("assign_ticket", ticket=target, team=TEAMS[0]), *others)
+        target, *others = env.chosen_first("tickets", who, chosen)
+        others = [call("escalate_ticket", ticket=key) for key in others]
+        wrong = slips(call("assign_ticket", ticket=target, team=TEAMS[0]), *others)
         return [Step(call("escalate_ticket", ticket=target), "near_synonym", wrong)]
 
     slots = {"who": env.customer_text(customer), "topic": env.state["tickets"][chosen]["topic"]}
@@ -122,13 +110,12 @@ def close_ticket(env: Support, rng: random.Random) -> Drawn:
     chosen = rng.choice(list(env.owned("tickets", customer)))
 
     def plan(who: str) -> list[Step]:
-        target = _same(env, who, customer, "tickets", chosen)
-        other = _others(env, who, "tickets", target)[0]
+        target, other, *_ = env.chosen_first("tickets", who, chosen)
         close = call("close_ticket", ticket=target)
-        careless = (Alternative(close, "again"), *_wrong(call("reply_ticket", ticket=other)))
+        careless = (Alternative(close, "again"), *slips(call("reply_ticket", ticket=other)))
         return [
             Step(call("reply_ticket", ticket=target), "precondition", careless),
-            Step(close, "go_on", (_ALTERNATIVE_DONE, *_wrong(call("close_ticket", ticket=other)))),
+            Step(close, "go_on", (GIVE_UP, *slips(call("close_ticket", ticket=other)))),
         ]
 
     slots = {"who": env.customer_text(customer), "topic": env.state["tickets"][chosen]["topic"]}
@@ -137,21 +124,6 @@ def close_ticket(env: Support, rng: random.Random) -> Drawn:
 
 
 # --- devices -----------------------------------------------------------------------------------------------------------
-
-
-def _stop_device(env: Support, rng: random.Random, right: str, wrong: str, status: str) -> Drawn:
-    customer = env.claim_customer(rng)
-    kind, other = rng.sample(DEVICE_KINDS, 2)
-
-    def plan(who: str) -> list[Step]:
-        own = env.owned_by("devices", who)
-        careless = (call(wrong, device=own[kind]), call(right, device=own[other]), call(wrong, device=own[other]))
-        return [Step(call(right, device=own[kind]), "near_synonym", _wrong(*careless))]
-
-    device = env.owned_by("devices", customer)[kind]
-    slots = {"who": env.customer_text(customer), "kind": kind}
-    done = lambda: env.state["devices"][device]["status"] == status
-    return Drawn(slots, done, env.for_customer(customer, "list_devices", plan))
 
 
 @Support.goal(
@@ -166,7 +138,7 @@ def _stop_device(env: Support, rng: random.Random, right: str, wrong: str, statu
     ),
 )
 def lock_device(env: Support, rng: random.Random) -> Drawn:
-    return _stop_device(env, rng, "lock_device", "wipe_device", "locked")
+    return choose_tool(env, rng, DEVICES, right="lock_device", wrong="wipe_device", status="locked")
 
 
 @Support.goal(
@@ -181,7 +153,7 @@ def lock_device(env: Support, rng: random.Random) -> Drawn:
     ),
 )
 def wipe_device(env: Support, rng: random.Random) -> Drawn:
-    return _stop_device(env, rng, "wipe_device", "lock_device", "wiped")
+    return choose_tool(env, rng, DEVICES, right="wipe_device", wrong="lock_device", status="wiped")
 
 
 @Support.goal(
@@ -196,21 +168,7 @@ def wipe_device(env: Support, rng: random.Random) -> Drawn:
     ),
 )
 def lock_both(env: Support, rng: random.Random) -> Drawn:
-    customer = env.claim_customer(rng)
-
-    def plan(who: str) -> list[Step]:
-        first, second = env.owned("devices", who)
-        more = (_ALTERNATIVE_DONE, *_wrong(call("wipe_device", device=second)))
-        return [
-            Step(call("lock_device", device=first), "near_synonym", _wrong(call("wipe_device", device=first))),
-            Step(call("lock_device", device=second), "go_on", more),
-        ]
-
-    def done() -> bool:
-        return all(item["status"] == "locked" for item in env.owned("devices", customer).values())
-
-    slots = {"who": env.customer_text(customer), "what": "both devices"}
-    return Drawn(slots, done, env.for_customer(customer, "list_devices", plan))
+    return do_to_all(env, rng, DEVICES, right="lock_device", wrong="wipe_device", status="locked")
 
 
 @Support.goal(
@@ -225,22 +183,10 @@ def lock_both(env: Support, rng: random.Random) -> Drawn:
     ),
 )
 def revive_device(env: Support, rng: random.Random) -> Drawn:
-    customer = env.claim_customer(rng)
-    kind, other = rng.sample(DEVICE_KINDS, 2)
-    device = env.owned_by("devices", customer)[kind]
-    tools = {"locked": ("unlock_device", "replace_device"), "broken": ("replace_device", "unlock_device")}
-    status = rng.choice(sorted(tools))
-    env.state["devices"][device]["status"] = status
-
-    def plan(who: str) -> list[Step]:
-        own = env.owned_by("devices", who)
-        right, wrong = tools[status]
-        careless = (call(wrong, device=own[kind]), call(right, device=own[other]))
-        return [Step(call(right, device=own[kind]), "branch", _wrong(*careless))]
-
-    slots = {"who": env.customer_text(customer), "kind": kind}
-    done = lambda: env.state["devices"][device]["status"] in ("active", "replaced")
-    return Drawn(slots, done, env.for_customer(customer, "list_devices", plan))
+    return revive(
+        env, rng, DEVICES, mended=("active", "replaced"),
+        tools={"locked": ("unlock_device", "replace_device"), "broken": ("replace_device", "unlock_device")},
+    )  # fmt: skip
 
 
 @Support.goal(
@@ -255,23 +201,9 @@ def revive_device(env: Support, rng: random.Random) -> Drawn:
     ),
 )
 def set_warranty(env: Support, rng: random.Random) -> Drawn:
-    customer = env.claim_customer(rng)
-    kind, other = rng.sample(DEVICE_KINDS, 2)
-    months = rng.randint(41, 90)
-
-    def plan(who: str) -> list[Step]:
-        own = env.owned_by("devices", who)
-        right, wrong = (call("set_warranty", device=own[name], months=months) for name in (kind, other))
-        careless = (Alternative(right, "again"), Alternative(wrong, "again"))
-        return [
-            Step(call("check_receipt", customer=who), "precondition", careless),
-            Step(right, "account_kind", _wrong(wrong)),
-        ]
-
-    device = env.owned_by("devices", customer)[kind]
-    slots = {"who": env.customer_text(customer), "kind": kind, "months": months}
-    done = lambda: env.state["devices"][device]["warranty"] == months
-    return Drawn(slots, done, env.for_customer(customer, "list_devices", plan))
+    return after_check(
+        env, rng, DEVICES, check="check_receipt", tool="set_warranty", value_name="months", field="warranty"
+    )
 
 
 @Support.goal(
@@ -285,21 +217,7 @@ def set_warranty(env: Support, rng: random.Random) -> Drawn:
     ),
 )
 def report_warranty(env: Support, rng: random.Random) -> Drawn:
-    customer = env.claim_customer(rng)
-    kind, other = rng.sample(DEVICE_KINDS, 2)
-
-    def plan(who: str) -> list[Step]:
-        own = env.owned_by("devices", who)
-        right, wrong = (
-            call("log_answer", record=own[name], value=env.state["devices"][own[name]]["warranty"]) for name in (kind, other)
-        )
-        return [Step(right, "right_field", (*_wrong(wrong), _ALTERNATIVE_DONE))]
-
-    device = env.owned_by("devices", customer)[kind]
-    value = env.state["devices"][device]["warranty"]
-    slots = {"who": env.customer_text(customer), "kind": kind}
-    done = lambda: env.state["answers"].get(device) == value
-    return Drawn(slots, done, env.for_customer(customer, "list_devices", plan))
+    return report(env, rng, DEVICES, field="warranty")
 
 
 # --- orders ------------------------------------------------------------------------------------------------------------
@@ -320,10 +238,9 @@ def report_price(env: Support, rng: random.Random) -> Drawn:
     chosen = rng.choice(list(env.owned("orders", customer)))
 
     def plan(who: str) -> list[Step]:
-        target = _same(env, who, customer, "orders", chosen)
-        either = (target, *_others(env, who, "orders", target))
+        either = env.chosen_first("orders", who, chosen)
         right, wrong = (call("log_answer", record=key, value=env.state["orders"][key]["price"]) for key in either)
-        return [Step(right, "right_field", (*_wrong(wrong), _ALTERNATIVE_DONE))]
+        return [Step(right, "right_field", (*slips(wrong), GIVE_UP))]
 
     order = env.state["orders"][chosen]
     slots = {"who": env.customer_text(customer), "item": order["item"]}
@@ -338,11 +255,11 @@ def _settle_order(env: Support, rng: random.Random, right: str, wrong: str, stat
         env.state["orders"][chosen]["status"] = "shipped"
 
     def plan(who: str) -> list[Step]:
-        target = _same(env, who, customer, "orders", chosen)
-        others = [call(right, order=key) for key in _others(env, who, "orders", target)]
+        target, *others = env.chosen_first("orders", who, chosen)
+        others = [call(right, order=key) for key in others]
         mistaken = call(wrong, order=target)
         failed: Alternative = Alternative(mistaken, "again") if status == "returned" else Alternative(mistaken)
-        return [Step(call(right, order=target), "near_synonym", (failed, *_wrong(*others)))]
+        return [Step(call(right, order=target), "near_synonym", (failed, *slips(*others)))]
 
     slots = {"who": env.customer_text(customer), "item": env.state["orders"][chosen]["item"]}
     done = lambda: env.state["orders"][chosen]["status"] == status
@@ -395,13 +312,12 @@ def credit_order(env: Support, rng: random.Random) -> Drawn:
     chosen = rng.choice(list(env.owned("orders", customer)))
 
     def plan(who: str) -> list[Step]:
-        target = _same(env, who, customer, "orders", chosen)
-        other = _others(env, who, "orders", target)[0]
+        target, other, *_ = env.chosen_first("orders", who, chosen)
         price, others_price = (env.state["orders"][key]["price"] for key in (target, other))
         wrong = [call("credit_order", order=other, amount=others_price)]
         if others_price < price:
             wrong.append(call("credit_order", order=target, amount=others_price))
-        return [Step(call("credit_order", order=target, amount=price), "right_field", _wrong(*wrong))]
+        return [Step(call("credit_order", order=target, amount=price), "right_field", slips(*wrong))]
 
     order = env.state["orders"][chosen]
     slots = {"who": env.customer_text(customer), "item": order["item"]}
@@ -427,17 +343,16 @@ def ship_order(env: Support, rng: random.Random) -> Drawn:
     env.state["orders"][chosen]["short"] = short
 
     def plan(who: str) -> list[Step]:
-        target = _same(env, who, customer, "orders", chosen)
-        other = _others(env, who, "orders", target)[0]
+        target, other, *_ = env.chosen_first("orders", who, chosen)
         ship = call("ship_order", order=target)
         if who != customer:
             return [Step(ship)]
         wrong = _wrong_end(call("ship_order", order=other))
-        careless = (Alternative(ship, "again"), _ALTERNATIVE_DONE, *wrong)
+        careless = (Alternative(ship, "again"), GIVE_UP, *wrong)
         return [
             Step(ship, "pick_by_field", wrong),
             Step(call("restock_order", order=target, count=short), "recover", careless),
-            Step(ship, "go_on", (_ALTERNATIVE_DONE,)),
+            Step(ship, "go_on", (GIVE_UP,)),
         ]
 
     slots = {"who": env.customer_text(customer), "item": env.state["orders"][chosen]["item"]}

@@ -42,29 +42,25 @@ class Telecom(PeopleEnv):
 
     # -- reading
 
-    def _rows(self, table: str, customer: str, *fields: str) -> list[dict[str, Any]]:
-        self.record("customers", customer)
-        return [{"id": key, **{name: item[name] for name in fields}} for key, item in self.owned(table, customer).items()]
-
     @tool
     def list_lines(self, customer: str) -> list[dict[str, Any]]:
         """Show a customer's lines."""
-        return self._rows("lines", customer, "speed", "status")
+        return self.listing("lines", customer, "speed", "status")
 
     @tool
     def list_packs(self, customer: str) -> list[dict[str, Any]]:
         """Show a customer's packs."""
-        return self._rows("packs", customer, "left")
+        return self.listing("packs", customer, "left")
 
     @tool
     def list_bills(self, customer: str) -> list[dict[str, Any]]:
         """Show a customer's bills."""
-        return self._rows("bills", customer, "amount", "status")
+        return self.listing("bills", customer, "amount", "status")
 
     @tool
     def list_gear(self, customer: str) -> list[dict[str, Any]]:
         """Show a customer's gear."""
-        return self._rows("gear", customer, "status")
+        return self.listing("gear", customer, "status")
 
     # -- lines
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import random
 
-from spade_agentic import Skill, ToolCall
+from spade_agentic import Skill
 
-from ..kit import ANSWER, Alternative, Drawn, Step, call
+from ..kit import GIVE_UP, Alternative, Drawn, Step, call, slips
+from ..patterns import Kinds, after_check, choose_tool, do_to_all, revive
 from .env import GEAR_KINDS, LINE_KINDS, PACK_KINDS, Telecom
 
-_ALTERNATIVE_DONE = Alternative(ANSWER)
-
-
-def _wrong(*calls: ToolCall) -> tuple[Alternative, ...]:
-    return tuple(Alternative(item) for item in calls)
+GEAR = Kinds("gear", "gear", GEAR_KINDS)
+LINES = Kinds("lines", "line", LINE_KINDS)
 
 
 def _has_status(env: Telecom, table: str, **expected: str) -> bool:
@@ -21,22 +19,6 @@ def _has_status(env: Telecom, table: str, **expected: str) -> bool:
 
 
 # --- lines and gear: rest or end, start anew or exchange -----------------------------------------------------------------
-
-
-def _settle(env: Telecom, rng: random.Random, table: str, right: str, wrong: str, status: str) -> Drawn:
-    """One of two records of a customer, told apart by their kinds, and one of two tools that sound alike."""
-    customer = env.claim_customer(rng)
-    argument, kinds = {"lines": ("line", LINE_KINDS), "gear": ("gear", GEAR_KINDS)}[table]
-    kind, other = rng.sample(kinds, 2)
-
-    def plan(who: str) -> list[Step]:
-        own = env.owned_by(table, who)
-        careless = [call(name, **{argument: own[which]}) for name, which in ((wrong, kind), (right, other), (wrong, other))]
-        return [Step(call(right, **{argument: own[kind]}), "near_synonym", _wrong(*careless))]
-
-    record = env.owned_by(table, customer)[kind]
-    slots = {"who": env.customer_text(customer), "kind": kind}
-    return Drawn(slots, lambda: _has_status(env, table, **{record: status}), env.for_customer(customer, f"list_{table}", plan))
 
 
 @Telecom.goal(
@@ -51,7 +33,7 @@ def _settle(env: Telecom, rng: random.Random, table: str, right: str, wrong: str
     ),
 )
 def suspend_line(env: Telecom, rng: random.Random) -> Drawn:
-    return _settle(env, rng, "lines", "suspend_line", "end_line", "suspended")
+    return choose_tool(env, rng, LINES, right="suspend_line", wrong="end_line", status="suspended")
 
 
 @Telecom.goal(
@@ -66,7 +48,7 @@ def suspend_line(env: Telecom, rng: random.Random) -> Drawn:
     ),
 )
 def end_line(env: Telecom, rng: random.Random) -> Drawn:
-    return _settle(env, rng, "lines", "end_line", "suspend_line", "ended")
+    return choose_tool(env, rng, LINES, right="end_line", wrong="suspend_line", status="ended")
 
 
 @Telecom.goal(
@@ -81,19 +63,7 @@ def end_line(env: Telecom, rng: random.Random) -> Drawn:
     ),
 )
 def suspend_both(env: Telecom, rng: random.Random) -> Drawn:
-    customer = env.claim_customer(rng)
-
-    def plan(who: str) -> list[Step]:
-        first, second = env.owned("lines", who)
-        more = (_ALTERNATIVE_DONE, *_wrong(call("end_line", line=second)))
-        return [
-            Step(call("suspend_line", line=first), "near_synonym", _wrong(call("end_line", line=first))),
-            Step(call("suspend_line", line=second), "go_on", more),
-        ]
-
-    after = dict.fromkeys(env.owned("lines", customer), "suspended")
-    slots = {"who": env.customer_text(customer), "what": "both lines"}
-    return Drawn(slots, lambda: _has_status(env, "lines", **after), env.for_customer(customer, "list_lines", plan))
+    return do_to_all(env, rng, LINES, right="suspend_line", wrong="end_line", status="suspended")
 
 
 @Telecom.goal(
@@ -108,7 +78,7 @@ def suspend_both(env: Telecom, rng: random.Random) -> Drawn:
     ),
 )
 def reset_gear(env: Telecom, rng: random.Random) -> Drawn:
-    return _settle(env, rng, "gear", "reset_gear", "swap_gear", "reset")
+    return choose_tool(env, rng, GEAR, right="reset_gear", wrong="swap_gear", status="reset")
 
 
 @Telecom.goal(
@@ -123,7 +93,7 @@ def reset_gear(env: Telecom, rng: random.Random) -> Drawn:
     ),
 )
 def swap_gear(env: Telecom, rng: random.Random) -> Drawn:
-    return _settle(env, rng, "gear", "swap_gear", "reset_gear", "swapped")
+    return choose_tool(env, rng, GEAR, right="swap_gear", wrong="reset_gear", status="swapped")
 
 
 # --- lines: what their status says, what must come first -----------------------------------------------------------------
@@ -141,19 +111,10 @@ def swap_gear(env: Telecom, rng: random.Random) -> Drawn:
     ),
 )
 def revive_line(env: Telecom, rng: random.Random) -> Drawn:
-    customer = env.claim_customer(rng)
-    kind, other = rng.sample(LINE_KINDS, 2)
-    line = env.owned_by("lines", customer)[kind]
-    tools = {"suspended": ("resume_line", "repair_line"), "broken": ("repair_line", "resume_line")}
-    env.state["lines"][line]["status"] = rng.choice(sorted(tools))
-    right, wrong = tools[env.state["lines"][line]["status"]]
-
-    def plan(who: str) -> list[Step]:
-        own = env.owned_by("lines", who)
-        return [Step(call(right, line=own[kind]), "branch", _wrong(call(wrong, line=own[kind]), call(right, line=own[other])))]
-
-    slots = {"who": env.customer_text(customer), "kind": kind}
-    return Drawn(slots, lambda: _has_status(env, "lines", **{line: "active"}), env.for_customer(customer, "list_lines", plan))
+    return revive(
+        env, rng, LINES, mended=("active",),
+        tools={"suspended": ("resume_line", "repair_line"), "broken": ("repair_line", "resume_line")},
+    )  # fmt: skip
 
 
 @Telecom.goal(
@@ -181,8 +142,8 @@ def port_line(env: Telecom, rng: random.Random) -> Drawn:
         if env.state["lines"][own[kind]]["status"] == "active":
             return [Step(port, "precondition", (Alternative(release, "again"), wrong))]
         return [
-            Step(release, "precondition", (Alternative(port, "again"), *_wrong(call("release_line", line=own[other])))),
-            Step(port, "go_on", (_ALTERNATIVE_DONE, wrong)),
+            Step(release, "precondition", (Alternative(port, "again"), *slips(call("release_line", line=own[other])))),
+            Step(port, "go_on", (GIVE_UP, wrong)),
         ]
 
     slots = {"who": env.customer_text(customer), "kind": kind}
@@ -201,23 +162,7 @@ def port_line(env: Telecom, rng: random.Random) -> Drawn:
     ),
 )
 def set_speed(env: Telecom, rng: random.Random) -> Drawn:
-    customer = env.claim_customer(rng)
-    kind, other = rng.sample(LINE_KINDS, 2)
-    speed = rng.randint(41, 90)
-
-    def plan(who: str) -> list[Step]:
-        own = env.owned_by("lines", who)
-        right, wrong = (call("set_speed", line=own[name], speed=speed) for name in (kind, other))
-        careless = (Alternative(right, "again"), Alternative(wrong, "again"))
-        return [
-            Step(call("check_coverage", customer=who), "precondition", careless),
-            Step(right, "account_kind", _wrong(wrong)),
-        ]
-
-    line = env.owned_by("lines", customer)[kind]
-    slots = {"who": env.customer_text(customer), "kind": kind, "speed": speed}
-    done = lambda: env.state["lines"][line]["speed"] == speed
-    return Drawn(slots, done, env.for_customer(customer, "list_lines", plan))
+    return after_check(env, rng, LINES, check="check_coverage", tool="set_speed", value_name="speed", field="speed")
 
 
 @Telecom.goal(
@@ -237,7 +182,7 @@ def forward_line(env: Telecom, rng: random.Random) -> Drawn:
     def plan(who: str) -> list[Step]:
         own = env.owned_by("lines", who)
         swapped = call("forward_line", source=own[target], target=own[source])
-        return [Step(call("forward_line", source=own[source], target=own[target]), "argument_role", _wrong(swapped))]
+        return [Step(call("forward_line", source=own[source], target=own[target]), "argument_role", slips(swapped))]
 
     ids = env.owned_by("lines", customer)
     slots = {"who": env.customer_text(customer), "source": source, "target": target}
@@ -264,7 +209,7 @@ def _hand_units(env: Telecom, rng: random.Random, right: str, wrong: str) -> Dra
             call(wrong, pack=own[kind], amount=amount, customer=friend),
             call(right, pack=own[other], amount=amount, customer=friend),
         )
-        return [Step(call(right, pack=own[kind], amount=amount, customer=friend), "near_synonym", _wrong(*careless))]
+        return [Step(call(right, pack=own[kind], amount=amount, customer=friend), "near_synonym", slips(*careless))]
 
     pack = env.owned_by("packs", customer)[kind]
     left, lent = env.state["packs"][pack]["left"] - amount, amount if right == "lend_units" else 0
@@ -334,9 +279,9 @@ def top_up_give(env: Telecom, rng: random.Random) -> Drawn:
             Step(give, "account_kind", (Alternative(wrong, "again"),)),
             Step(
                 call("add_units", pack=own[kind], amount=short), "recover",
-                (Alternative(give, "again"), _ALTERNATIVE_DONE, *_wrong(eager), Alternative(elsewhere, (Step(give),))),
+                (Alternative(give, "again"), GIVE_UP, *slips(eager), Alternative(elsewhere, (Step(give),))),
             ),
-            Step(give, "go_on", (_ALTERNATIVE_DONE,)),
+            Step(give, "go_on", (GIVE_UP,)),
         ]  # fmt: skip
 
     slots = {"who": env.customer_text(customer), "friend": friend, "kind": kind, "amount": amount}
@@ -366,7 +311,7 @@ def double_pack(env: Telecom, rng: random.Random) -> Drawn:
             call("add_units", pack=own[kind], amount=second),
             call("add_units", pack=own[other], amount=first),
         )
-        return [Step(call("add_units", pack=own[kind], amount=first), "right_field", _wrong(*wrong))]
+        return [Step(call("add_units", pack=own[kind], amount=first), "right_field", slips(*wrong))]
 
     pack = env.owned_by("packs", customer)[kind]
     left = 2 * env.state["packs"][pack]["left"]
@@ -377,11 +322,6 @@ def double_pack(env: Telecom, rng: random.Random) -> Drawn:
 # --- bills -------------------------------------------------------------------------------------------------------------
 
 
-def _chosen_first(env: Telecom, who: str, chosen: str) -> list[str]:
-    """Bills of a customer, ``chosen`` first; of another customer in the listed order, which is what someone careless takes."""
-    return sorted(env.owned("bills", who), key=lambda key: key != chosen)
-
-
 def _claim_bill(env: Telecom, rng: random.Random) -> tuple[str, str]:
     customer = env.claim_customer(rng)
     return customer, rng.choice(list(env.owned("bills", customer)))
@@ -389,9 +329,9 @@ def _claim_bill(env: Telecom, rng: random.Random) -> tuple[str, str]:
 
 def _one_bill(env: Telecom, customer: str, chosen: str, right: str, wrong: str, *, decision: str = "near_synonym") -> Drawn:
     def plan(who: str) -> list[Step]:
-        target, *others = _chosen_first(env, who, chosen)
+        target, *others = env.chosen_first("bills", who, chosen)
         careless = (call(wrong, bill=target), *(call(right, bill=key) for key in others))
-        return [Step(call(right, bill=target), decision, _wrong(*careless))]
+        return [Step(call(right, bill=target), decision, slips(*careless))]
 
     status = {"waive_bill": "waived", "delay_bill": "delayed", "repay_bill": "repaid"}[right]
     slots = {"who": env.customer_text(customer), "month": env.state["bills"][chosen]["month"]}
@@ -445,10 +385,10 @@ def settle_two(env: Telecom, rng: random.Random) -> Drawn:
 
     def plan(who: str) -> list[Step]:
         first, second = (dropped, later) if who == customer else list(env.owned("bills", who))[:2]
-        swapped = _wrong(call("delay_bill", bill=first), call("waive_bill", bill=second))
+        swapped = slips(call("delay_bill", bill=first), call("waive_bill", bill=second))
         return [
             Step(call("waive_bill", bill=first), "near_synonym", swapped),
-            Step(call("delay_bill", bill=second), "go_on", (_ALTERNATIVE_DONE, *_wrong(call("waive_bill", bill=second)))),
+            Step(call("delay_bill", bill=second), "go_on", (GIVE_UP, *slips(call("waive_bill", bill=second)))),
         ]
 
     first, second = (env.state["bills"][key]["month"] for key in (dropped, later))
@@ -490,9 +430,9 @@ def report_bill(env: Telecom, rng: random.Random) -> Drawn:
     customer, chosen = _claim_bill(env, rng)
 
     def plan(who: str) -> list[Step]:
-        own = _chosen_first(env, who, chosen)
+        own = env.chosen_first("bills", who, chosen)
         right, *wrong = (call("log_answer", record=key, value=env.state["bills"][key]["amount"]) for key in own)
-        return [Step(right, "right_field", (*_wrong(*wrong), _ALTERNATIVE_DONE))]
+        return [Step(right, "right_field", (*slips(*wrong), GIVE_UP))]
 
     bill = env.state["bills"][chosen]
     slots = {"who": env.customer_text(customer), "month": bill["month"]}
