@@ -22,7 +22,7 @@ from spade_agentic.rollout.rendering import Rendering
 from spade_agentic_plugins.blueprint import offer_for, prompt_messages, random_blueprint
 from spade_agentic_sims.kit import HELD_OUT_SEED, Chain, Mods, SimEnv, chain_hint, draw_chain, get_domain
 
-from .demonstrator import Decided, play
+from .demonstrator import Decided, Options, play
 from .warmstart import Sample, Target
 
 __all__ = [
@@ -63,11 +63,11 @@ class Mixture:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the demonstrator said, what it might have said with which probability, and the answer."""
+    """What the demonstrator said and the answer; ``options``, where it had a choice: what it might have said, how likely."""
 
     said: str
-    options: tuple[tuple[str, float], ...]
-    answer: str
+    answer: str = ""
+    options: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,13 @@ class Demonstrated:
     @property
     def turns(self) -> list[Turn]:
         return [
-            Turn(action_text(e.action), tuple((action_text(action), share) for action, share in options), e.observation)
+            Turn(action_text(e.action), e.observation, _as_texts(options))
             for e, options in zip(self.play.shown.exchanges, self.play.options, strict=True)
         ]
+
+
+def _as_texts(options: Options) -> tuple[tuple[str, float], ...]:
+    return tuple((action_text(action), share) for action, share in options) if len(options) > 1 else ()
 
 
 def action_text(action: ToolCall | str) -> str:
@@ -129,7 +133,7 @@ def samples(seed: int, rendering: Rendering, mixture: Mixture) -> Iterator[Sampl
     while True:
         if rng.random() < mixture.blueprints:
             messages, blueprint = draw_design(rng, mixture)
-            yield _sample(rendering, messages, None, [Turn(blueprint, ((blueprint, 1.0),), "")])
+            yield _sample(rendering, messages, None, [Turn(blueprint)])
         else:
             shown = draw_play(rng, mixture)
             yield _sample(rendering, shown.messages, shown.env.tools(), shown.turns)
@@ -197,9 +201,10 @@ def _sample(
     mask = [False] * len(ids)
     targets: list[Target] = []
     for index, turn in enumerate(turns):
-        options = [(_spoken(rendering, said), share) for said, share in turn.options]
         spoken = _spoken(rendering, turn.said)
-        targets += [Target(len(ids) + at, token, share) for at, token, share in _open_tokens(spoken, options)]
+        if turn.options:
+            options = [(_spoken(rendering, said), share) for said, share in turn.options]
+            targets += [Target(len(ids) + at, token, share) for at, token, share in _open_tokens(spoken, options)]
         prompt = list(ids)
         ids += spoken
         mask += [True] * len(spoken)

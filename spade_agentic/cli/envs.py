@@ -101,7 +101,7 @@ def _print_program(shown: dict[str, Any]) -> None:
     _print_tools(shown.get("tools") or [])
     say(f"seed {shown['seed']}: {shown['first_observation']}")
     for index, part in enumerate(shown.get("solution") or []):
-        say(f"  solution {index + 1}: " + "; ".join(_call_text(item) for item in part))
+        say(f"  solution {index + 1}: " + "; ".join(action_line(item) for item in part))
 
 
 def _print_sim(name: str, description: dict[str, Any]) -> None:
@@ -180,7 +180,7 @@ async def _play(manager: Any, program: Program, sandbox: str, seed: int, solutio
             observation = await instance.step(action)
             turns.append({"action": action, "observation": observation.text})
             if moves is not None:
-                tell(f"> {_call_text(action)}")
+                tell(f"> {action_line(action)}")
             tell(observation.text)
         await instance.close()
         await loaded.close()
@@ -265,7 +265,7 @@ def _typed(value: str, schema: dict[str, Any]) -> Any:
         return value  # the tool's own validation says what is wrong with it
 
 
-def _call_text(action: dict[str, Any] | str) -> str:
+def action_line(action: dict[str, Any] | str) -> str:
     """An action as :func:`read_action` reads it."""
     import json
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from spade_agentic.cli.envs import _call_text, read_action
+from spade_agentic.cli.envs import action_line, read_action
 from spade_agentic.errors import UserError
 from spade_agentic.testing.samples import COUNTER_SOURCE, ECHO_SOURCE
 
@@ -200,5 +200,5 @@ def test_a_call_of_a_shown_solution_can_be_typed_as_it_is_shown(arguments: dict[
     """Whatever a value holds, spaces and quotes included."""
     schema = {"properties": {"to": {"type": "string"}, "note": {"type": "string"}}}
     tools = [{"type": "function", "function": {"name": "move", "parameters": schema}}]
-    shown = _call_text({"type": "call", "name": "move", "arguments": arguments})
+    shown = action_line({"type": "call", "name": "move", "arguments": arguments})
     assert read_action(shown, tools) == {"type": "call", "name": "move", "arguments": arguments}
