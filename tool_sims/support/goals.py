@@ -58,10 +58,9 @@ def assign_ticket(env: Support, rng: random.Random) -> Drawn:
     team = rng.choice(TEAMS)
 
     def plan(who: str) -> list[Step]:
-        target, *others = env.chosen_first("tickets", who, chosen)
-        others = [call("assign_ticket", ticket=key, team=team) for key in others]
-        wrong = slips(call("escalate_ticket", ticket=target), *others)
-        return [Step(call("assign_ticket", ticket=target, team=team), "near_synonym", wrong)]
+        own = env.chosen_first("tickets", who, chosen)
+        right, *misplaced = (call("assign_ticket", ticket=key, team=team) for key in own)
+        return [Step(right, "near_synonym", slips(call("escalate_ticket", ticket=own[0]), *misplaced))]
 
     slots = {"who": env.customer_text(customer), "topic": env.state["tickets"][chosen]["topic"], "team": team}
     done = lambda: env.state["tickets"][chosen]["team"] == team
@@ -84,10 +83,9 @@ def escalate_ticket(env: Support, rng: random.Random) -> Drawn:
     chosen = rng.choice(list(env.owned("tickets", customer)))
 
     def plan(who: str) -> list[Step]:
-        target, *others = env.chosen_first("tickets", who, chosen)
-        others = [call("escalate_ticket", ticket=key) for key in others]
-        wrong = slips(call("assign_ticket", ticket=target, team=TEAMS[0]), *others)
-        return [Step(call("escalate_ticket", ticket=target), "near_synonym", wrong)]
+        own = env.chosen_first("tickets", who, chosen)
+        right, *misplaced = (call("escalate_ticket", ticket=key) for key in own)
+        return [Step(right, "near_synonym", slips(call("assign_ticket", ticket=own[0], team=TEAMS[0]), *misplaced))]
 
     slots = {"who": env.customer_text(customer), "topic": env.state["tickets"][chosen]["topic"]}
     done = lambda: env.state["tickets"][chosen]["team"] == "manager"
@@ -255,11 +253,11 @@ def _settle_order(env: Support, rng: random.Random, right: str, wrong: str, stat
         env.state["orders"][chosen]["status"] = "shipped"
 
     def plan(who: str) -> list[Step]:
-        target, *others = env.chosen_first("orders", who, chosen)
-        others = [call(right, order=key) for key in others]
-        mistaken = call(wrong, order=target)
+        own = env.chosen_first("orders", who, chosen)
+        settled, *misplaced = (call(right, order=key) for key in own)
+        mistaken = call(wrong, order=own[0])
         failed: Alternative = Alternative(mistaken, "again") if status == "returned" else Alternative(mistaken)
-        return [Step(call(right, order=target), "near_synonym", (failed, *slips(*others)))]
+        return [Step(settled, "near_synonym", (failed, *slips(*misplaced)))]
 
     slots = {"who": env.customer_text(customer), "item": env.state["orders"][chosen]["item"]}
     done = lambda: env.state["orders"][chosen]["status"] == status
