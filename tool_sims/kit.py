@@ -20,12 +20,15 @@ import pickle
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from spade_agentic import Instruction, Skill, ToolCall, ToolEnv, ToolError, UserError
 
+from .goal import ANSWER, GIVE_UP, Alternative, Drawn, Goal, GoalKind, Step, call, slips
+
 __all__ = [
     "ANSWER",
+    "GIVE_UP",
     "HELD_OUT_SEED",
     "MAX_CHAIN",
     "MAX_TOOLS",
@@ -37,6 +40,7 @@ __all__ = [
     "Mods",
     "SimEnv",
     "Step",
+    "all_tools",
     "build_env",
     "call",
     "chain_hint",
@@ -46,11 +50,11 @@ __all__ = [
     "draw_chain",
     "get_domain",
     "is_reserved",
+    "needed_tools",
     "register_domain",
+    "slips",
 ]
 
-ANSWER = "done"
-"""The answer that ends a play."""
 MAX_CHAIN = 3
 MAX_TOOLS = 8
 """Distractors fill up to this many exposed tools."""
@@ -60,86 +64,7 @@ TURN_SLACK = 2
 """Calls that may be wasted where a chain sets no turn limit of its own."""
 
 
-# --- what a goal is made of ---------------------------------------------------------------------------------------------
-
-
-def call(name: str, /, **arguments: Any) -> ToolCall:
-    return ToolCall(name, arguments)
-
-
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """A plausible wrong next action, and how an agent that took it would go on.
-
-    ``then``: ``"again"`` - nothing was settled, the same step is still to be taken; ``"on"`` - it goes on with the next step
-    of the solution as if this had been right; a tuple of steps - it takes these instead of the rest of the goal.
-    """
-
-    action: ToolCall | str
-    then: Literal["again", "on"] | tuple[Step, ...] = "on"
-
-
-GIVE_UP = Alternative(ANSWER)
-"""Answering as if all were done."""
-
-
-def slips(*calls: ToolCall) -> tuple[Alternative, ...]:
-    """Calls after which a careless agent goes on as if they had been right."""
-    return tuple(Alternative(item) for item in calls)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One action of the reference solution. ``decision`` names the kind of decision taken here; ``None``: mechanics only."""
-
-    call: ToolCall | str
-    decision: str | None = None
-    alternatives: tuple[Alternative, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """What a goal function returns: slots of the phrasing, the criterion (reading ``env.state`` when called), the solution."""
-
-    slots: Mapping[str, object]
-    done: Callable[[], bool]
-    steps: Sequence[Step]
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """One concrete goal of an instance."""
-
-    kind: GoalKind
-    text: str
-    done: Callable[[], bool]
-    steps: tuple[Step, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GoalKind:
-    """A kind of goal. ``calls``: most calls of its solution when ids are given. ``hint``: the procedure, without values.
-
-    ``phrasings`` are format strings over the drawn slots; ``vague`` replaces one slot where the world hides it
-    (``hide: secret``). ``tools`` are all tools that must be exposed for the goal to make sense, near-synonyms included.
-    """
-
-    name: str
-    skills: frozenset[Skill]
-    tools: tuple[str, ...]
-    phrasings: tuple[str, ...]
-    hint: str
-    calls: int
-    vague: tuple[str, str]
-    draw_values: Callable[[Any, random.Random], Drawn]
-
-    def draw(self, env: SimEnv, rng: random.Random) -> Goal:
-        drawn = self.draw_values(env, rng)
-        slots = dict(drawn.slots)
-        if env.mods.hide_secret:
-            slots[self.vague[0]] = self.vague[1]
-        text = rng.choice(self.phrasings).format(**slots)
-        return Goal(self, text[0].upper() + text[1:], drawn.done, tuple(drawn.steps))
+# --- what a chain is made of ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +180,7 @@ class SimEnv(ToolEnv):
         self._fault, self._met, self.checked = _CLEAR, _CLEAR, set()
         self.state = {"breaches": 0}
         self.state |= self.seed_records(rng)
-        self.goals = tuple(self.goal_kinds[name].draw(self, rng) for name in self.chain)
+        self.goals = tuple(self.goal_kinds[name].draw(self, rng, hide_secret=self.mods.hide_secret) for name in self.chain)
         fault = rng.choice((_EXPIRED, _BUSY))
         armed = _DOWN if self.mods.fault_always else fault if self.mods.fault else _CLEAR
         solutions = self._solutions(armed)
