@@ -125,9 +125,16 @@ def _print_tools(tools: list[dict[str, Any]]) -> None:
 
 def _tool_row(function: dict[str, Any]) -> tuple[str, str, str]:
     arguments = function["parameters"].get("properties", {})
-    optional = set(arguments) - set(function["parameters"].get("required", []))
-    shown = ", ".join(f"{key}{'?' if key in optional else ''}" for key in arguments)
+    required = function["parameters"].get("required", [])
+    shown = ", ".join(f"{key}{'' if key in required else '?'}: {_type_name(schema)}" for key, schema in arguments.items())
     return function["name"], shown, function.get("description", "")
+
+
+def _type_name(schema: dict[str, Any]) -> str:
+    """What may stand for an argument: its choices, else its type."""
+    if "enum" in schema:
+        return " | ".join(str(choice) for choice in schema["enum"])
+    return " | ".join(map(_type_name, schema["anyOf"])) if "anyOf" in schema else str(schema.get("type", "any"))
 
 
 # --- play --------------------------------------------------------------------------------------------------------------
@@ -170,6 +177,8 @@ async def _play(manager: Any, program: Program, sandbox: str, seed: int, solutio
         if not quiet:
             say(str(loaded.manifest.get("system", "")))
             _print_tools(tools)
+            if not solution:
+                say(_how_to_play(tools, loaded.manifest.get("max_turns")))
         tell(observation.text)
         turns: list[dict[str, Any]] = []
         moves = await _reference(instance) if solution else None
@@ -186,6 +195,11 @@ async def _play(manager: Any, program: Program, sandbox: str, seed: int, solutio
         await loaded.close()
     tell(_verdict(observation))
     return {"seed": seed, "turns": turns, "reward": observation.reward, "ended": observation.terminated}
+
+
+def _how_to_play(tools: list[dict[str, Any]], max_turns: object) -> str:
+    call = "a line calls a tool (TOOL key=value ...) or answers (say TEXT, which ends the play)" if tools else "a line is said"
+    return f"{call}; at most {max_turns} lines\n"
 
 
 async def _reference(instance: SandboxPlay) -> list[dict[str, Any]]:
@@ -247,8 +261,10 @@ def read_action(line: str, tools: list[dict[str, Any]]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
-            todo = f"{word} takes: {', '.join(known[word]) or 'nothing'}"
+            todo = f"{word} takes: {', '.join(known[word]) or 'nothing'}; a value with spaces in it stands in quotation marks"
             raise UserError(f"{pair!r} is not key=value", where=line, todo=todo)
+        if key not in known[word]:
+            raise UserError(f"{word} has no argument {key!r}", where=line, todo=did_you_mean(key, known[word], noun="argument"))
         arguments[key] = _typed(value, known[word].get(key, {}))
     return {"type": "call", "name": word, "arguments": arguments}
 

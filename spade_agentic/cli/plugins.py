@@ -90,7 +90,8 @@ def new(
         return
     for file in files:
         say(f"wrote {file}")
-    say(f"\nnext:\n  spade-agentic plugin check {folder}\n  python -m pytest {folder}\n  pip install -e {folder}")
+    say(f"\nnext:\n  spade-agentic plugin check {folder}\n  python -m pytest {folder}    (needs pip install pytest)")
+    say(f"  pip install -e {folder}")
 
 
 @app.command(cls=Command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -58,6 +59,11 @@ def program_from_file(path: Path, skill: str | None = None) -> Program:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"the program cannot be read: {error}", where=str(path), todo="name a Python file") from error
+    if re.search(r"^\s*@hookimpl\b", source, re.MULTILINE):
+        raise UserError(
+            "this file is a plugin, not a program", where=str(path),
+            todo=f"load it with --plugin {path}, and name the simulator that it gives",
+        )
     name = skill or _noted_skill(source) or Skill.MULTI_STEP_WORKFLOWS.value
     known = [item.value for item in Skill]
     if name not in known:

@@ -60,6 +60,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one run step by step, the plays of one of its steps, or one play in full."""
+    from spade_agentic.errors import UserError
     from spade_agentic.runs import StoreReader, find_run, show_run
     from spade_agentic.runs.transcripts import transcript
 
@@ -70,6 +71,11 @@ def show(
             emit_json(text) if as_json else _print_transcript(text)
             return
         summary, steps = show_run(run_dir), _steps(reader)
+        if step is not None and step not in {s["step"] for s in steps}:
+            raise UserError(
+                f"step {step} is not committed in this run", where=str(run_dir),
+                todo=f"name one from 1 to {len(steps)}" if steps else "wait for its first step",
+            )
         plays = None if step is None else [transcript(row.play) for row in reader.plays(step=step)]
     if as_json:
         shown = {} if plays is None else {"plays": [{k: v for k, v in p.items() if k != "messages"} for p in plays]}
@@ -146,8 +152,13 @@ def _print_run(run: RunSummary, steps: list[dict[str, Any]]) -> None:
             for s in steps
         ],
     )
+    for rate, pair in (("sampled", run.heldout), ("greedy", run.heldout_greedy)):
+        say(f"held-out {rate}: {_before_after(pair)}")
+    for when, regret in run.regret.items():
+        say(f"regret, {when} round: " + ("-" if regret is None else f"{regret['mean']:+.3f} ± {regret['stderr']:.3f}"))
     for what, path in run.paths.items():
         say(f"{what}: {path}")
+    say(f"more: spade-agentic runs report {run.run_dir}")
 
 
 def _total(step: dict[str, Any], key: str) -> int:

@@ -103,7 +103,21 @@ def _resumed(name: str | None, sets: list[str], plugins: list[str], run_dir: Pat
             where=f"{wanted.where(changed[0])}, against {stored_file}",
             todo="leave the config's name out to take the stored one (--resume --run-dir DIR), or start a new run",
         )
+    _refuse_finished(run_dir, wanted.run.steps)
     return wanted, run_dir
+
+
+def _refuse_finished(run_dir: Path, steps: int) -> None:
+    """A run that has taken all of its steps and measured the last one has nothing to go on with."""
+    from spade_agentic.errors import RunDirError
+    from spade_agentic.runs import show_run
+
+    run = show_run(run_dir)
+    if run.status == "finished" and run.steps >= steps:
+        raise RunDirError(
+            f"this run is finished: it has taken {run.steps} steps of {steps}", where=str(run_dir),
+            todo=f"give it more with --set run.steps={2 * run.steps}, read it with spade-agentic runs report, or start another",
+        )
 
 
 def _newest_run(config: RunConfig) -> Path:

@@ -109,7 +109,7 @@ class SelfPlayConfig(Section):
     environments: int = Field(default=12, ge=1, description="Environments in the pool.")
     regenerate_every: int = Field(default=4, ge=1, description="Steps between two rounds; each replaces the pool.")
     attempts: int = Field(default=5, ge=1, description="Drafts per slot of a round before the slot stays empty.")
-    seeds: int = Field(default=4, ge=1, description="Instances of each environment per step; regret needs 4 or more.")
+    seeds: int = Field(default=4, ge=1, description="Instances of each environment per step; a regret is over them.")
     repeats: int = Field(default=4, ge=1, description="Plays of each instance per step, in each arm.")
     hinted: Literal["first_step", "every_step"] = Field(
         default="first_step", description="When the hinted arm is played: in the first step of a round, or in each."

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from spade_agentic.errors import ConfigError
 
@@ -25,7 +26,7 @@ def option_error(
     path: str,
     located: Callable[[str], str],
 ) -> ConfigError:
-    """The first problem of ``error`` as a :class:`ConfigError`, with a count of the others.
+    """The first problem of ``error`` as a :class:`ConfigError`, with the places of the others.
 
     ``path`` is where ``model`` stands in the YAML; ``located`` adds the file and line to a path.
     """
@@ -35,7 +36,8 @@ def option_error(
     loc = [str(part) for part in first["loc"]]
     full = ".".join(part for part in (path, *loc) if part)
     where = located(full)
-    rest = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    others = dict.fromkeys(".".join(part for part in (path, *map(str, p["loc"])) if part) for p in problems if p is not first)
+    rest = f" (wrong too: {', '.join(name for name in others if name != full)})" if set(others) - {full} else ""
     owner = ".".join(part for part in (path, *loc[:-1]) if part) or subject
     if first["type"] == "extra_forbidden":
         todo = did_you_mean(loc[-1], keys_at(model, loc[:-1]), noun="key")
@@ -44,10 +46,23 @@ def option_error(
         return ConfigError(f"{owner} needs {loc[-1]!r}{rest}", where=where, todo=f"set {full}")
     message = _plain(first["msg"])
     given = "" if first["type"] == "value_error" else f", not {first['input']!r}"
-    todo = f"change {full or subject}"
+    todo = _remedy(first, full or subject)
     if first["type"] == "literal_error":
         todo = did_you_mean(str(first["input"]), str(first["ctx"]["expected"]).replace("'", "").split(" or "), noun="value")
     return ConfigError(f"{full or subject} is wrong: {message}{given}{rest}", where=where, todo=todo)
+
+
+def _remedy(problem: ErrorDetails, subject: str) -> str:
+    """What to write instead: the value itself where its type alone is wrong."""
+    given, kind = problem["input"], problem["type"]
+    if kind in ("tuple_type", "list_type") and isinstance(given, str | int | float):
+        return f"write a list: [{given}]"
+    if kind.startswith(("int_", "float_", "bool_")):
+        wanted = {"int": "a whole number", "float": "a number", "bool": "true or false"}[kind.partition("_")[0]]
+        return f"write {wanted}" + (", without quotation marks" if isinstance(given, str) else "")
+    if kind == "string_type" and isinstance(given, int | float):
+        return f'write it as text: "{given}"'
+    return f"change {subject}"
 
 
 def _plain(message: str) -> str:

@@ -62,6 +62,12 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    def check_machine(self) -> None:
+        """Raise :class:`~spade_agentic.errors.UserError` where this machine lacks what these options ask for.
+
+        Asked of every plugin of a run before anything is built, and by ``train --dry-run``; must be quick.
+        """
+
 
 T_co = TypeVar("T_co", covariant=True)
 

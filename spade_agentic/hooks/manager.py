@@ -24,7 +24,7 @@ from spade_agentic.config.suggest import did_you_mean
 from spade_agentic.config.validation import option_error
 from spade_agentic.errors import ConfigError, PluginError
 
-from .kinds import Factory
+from .kinds import Factory, Options
 from .loading import LoadedPlugin, load_reference
 from .specs import FACTORY_HOOKS, LIFECYCLE_HOOKS, PROJECT, Specs
 
@@ -214,7 +214,7 @@ class PluginManager:
 
     def resolve(
         self, hook: str, ref: PluginRef, *, path: str | None = None, config: RunConfig | None = None
-    ) -> tuple[Factory[Any], BaseModel]:
+    ) -> tuple[Factory[Any], Options]:
         """The factory that ``ref`` names and its validated options.
 
         ``path`` is where the YAML names it (default: :data:`HOOK_PATHS`); with ``config`` an error also names the line.

@@ -100,6 +100,7 @@ def resolve_run(config: RunConfig, manager: PluginManager) -> ResolvedRun:
     parts = []
     for hook, path, ref in references(config):
         factory, options = manager.resolve(hook, ref, path=path, config=config)
+        options.check_machine()
         parts.append(ResolvedPart(path, hook, manager.owner(hook, factory.name).name, factory, options))
     check_renderer(config)
     return ResolvedRun(config, resolve_model(config.model.path), tuple(parts), run_cost(config))

@@ -6,9 +6,25 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from ..errors import ConfigError
 from ..hooks.kinds import Options
 
-__all__ = ["LoraOptions", "TorchOptions"]
+__all__ = ["LoraOptions", "TorchOptions", "check_device"]
+
+
+def check_device(device: str) -> None:
+    """Raise :class:`ConfigError` where torch has no such device: ``cpu``, ``cuda`` or ``cuda:N``."""
+    if device == "cpu":
+        return
+    import torch
+
+    devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    number = int(device.partition(":")[2] or 0)
+    if number >= devices:
+        raise ConfigError(
+            f"there is no CUDA device {number} here, or this torch is built without CUDA", where="learner.options.device",
+            todo="set it to 'cpu', or install a CUDA build of torch" if not devices else f"take one below cuda:{devices}",
+        )
 
 
 class LoraOptions(Options):
@@ -51,6 +67,9 @@ class TorchOptions(Options):
         if sum(given) > 1:
             raise ValueError("give one of minibatches, minibatch_sequences and minibatch_tokens")
         return self
+
+    def check_machine(self) -> None:
+        check_device(self.device)
 
     def parts(self, sequences: int, trained_tokens: int) -> int:
         """Into how many minibatches a batch of this size is dealt; at least 1, at most one a sequence."""

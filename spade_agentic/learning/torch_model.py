@@ -31,7 +31,7 @@ from ..hooks.records import Role
 from .attention import PACKED_ATTENTION, packed_attention
 from .batches import MIN_SHARED_TOKENS, MicroBatch, pack, pad
 from .loss import token_logprobs
-from .options import LoraOptions
+from .options import LoraOptions, check_device
 
 __all__ = ["TorchPolicy", "check_finite"]
 
@@ -210,11 +210,7 @@ def _load(model_dir: Path, device: torch.device) -> Any:
             "there is no model here", where=str(model_dir),
             todo="set model.path to a folder with config.json and model.safetensors",
         )
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            "there is no CUDA device, or this torch is built without CUDA", where="learner.options.device",
-            todo="set it to 'cpu', or install a CUDA build of torch",
-        )
+    check_device(str(device))
     try:
         with _no_progress_bars():
             model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, local_files_only=True)

@@ -23,6 +23,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from spade_agentic.config.suggest import nearest
 from spade_agentic.errors import RunDirError
 
 __all__ = ["RunDir", "find_run", "new_run_id", "run_dirs"]
@@ -107,9 +108,11 @@ def find_run(name: str, root: Path) -> Path:
         raise RunDirError(
             f"{name!r} could be any of: {', '.join(p.name for p in matches)}", where=str(root), todo="give more of the name"
         )
+    best = nearest(name, ["latest", *(p.name for p in known)])
     raise RunDirError(
         f"there is no run {name!r}", where=str(root),
-        todo="spade-agentic runs list shows the runs; --root or a path names one elsewhere",
+        todo=(f"did you mean {best!r}? " if best and known else "")
+        + "spade-agentic runs list shows the runs; --root or a path names one elsewhere",
     )
 
 

@@ -143,11 +143,17 @@ def _values(pair: dict[str, dict[str, float] | None]) -> BeforeAfter:
 
 
 def _regret(reader: StoreReader) -> dict[str, dict[str, float] | None]:
-    """Mean regret over the environments of the first and the last round with a regret; of each its last one counts."""
+    """Mean regret over the environments of the first and the last round with a regret.
+
+    Of each environment the first measurement counts: that is what the round's designer was rewarded for. A pool keeps some
+    environments for longer, and what they measure later says how the agent learned, not what the round was worth.
+    """
     round_of = {row.environment.env_id: row.environment.round_index for row in reader.environments()}
-    newest: dict[str, RegretRow] = {row.env_id: row for row in reader.regrets()}
+    measured: dict[str, RegretRow] = {}
+    for row in reader.regrets():
+        measured.setdefault(row.env_id, row)
     rounds: dict[int, list[Any]] = defaultdict(list)
-    for row in newest.values():
+    for row in measured.values():
         rounds[round_of[row.env_id]].append(row.regret)
     result: dict[str, dict[str, float] | None] = {"first": None, "last": None}
     for when, pick in (("first", min), ("last", max)):

@@ -61,7 +61,7 @@ def write_plugin(kind: str, name: str, folder: Path) -> list[Path]:
 def _checked(name: str) -> str:
     module = name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", module) or keyword.iskeyword(module):
-        todo = "use small letters, digits and underscores, such as my_plugin"
+        todo = "use small letters, digits and underscores (a dash becomes one), such as my_plugin"
         raise UserError(f"{name!r} cannot be a plugin's name", where=name, todo=todo)
     if importlib.util.find_spec(module) is not None:
         raise UserError(f"there is a module called {module!r} already", where=name, todo="choose another name")

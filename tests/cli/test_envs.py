@@ -114,6 +114,22 @@ def test_a_play_can_be_stepped_through_by_hand(
     assert "the play is over: reward 0" in result.out
 
 
+def test_a_play_by_hand_says_how_to_play_and_what_may_be_said(
+    cli: Cli, counter: Path, here: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    out = cli("env", "play", counter, *here).out
+    assert "number: integer" in out
+    assert "TOOL key=value" in out
+    assert "at most" in out
+
+
+def test_a_plugin_is_not_taken_for_a_program(cli: Cli, plugin_file: Callable[..., Path], here: list[object]) -> None:
+    result = cli("env", "play", plugin_file(IN_PROCESS, "simulator"), *here)
+    assert result.code == 2
+    assert "--plugin" in result.err
+
+
 def test_a_play_ends_with_its_input(cli: Cli, counter: Path, here: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("read_counter\n"))
     assert "left before the end" in cli("env", "play", counter, *here).out
@@ -153,7 +169,12 @@ def test_a_line_is_read_by_the_types_of_the_schema(line: str, action: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("line", "message"), [("mvoe to=A", "did you mean 'move'"), ("move A", "is not key=value"), ("move to='A", "quotation")]
+    ("line", "message"),
+    [
+        ("mvoe to=A", "did you mean 'move'"), ("move A", "is not key=value"), ("move to='A", "quotation"),
+        ("move to=Rosa Hill", "a value with spaces in it stands in quotation marks"),
+        ("move amonut=3", "did you mean 'amount'"),
+    ],
 )
 def test_a_line_that_cannot_be_read_says_why(line: str, message: str) -> None:
     with pytest.raises(UserError, match=message):

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from spade_agentic.cli import train as train_module
-from spade_agentic.config.load import config_to_yaml, load_config
+from spade_agentic.config.load import load_config
 from spade_agentic.runs.layout import RunDir
+from spade_agentic.runs.recorder import RunRecorder
+from spade_agentic.selfplay.loop import StepRecord
 
 Cli = Callable[..., Any]
 
@@ -43,6 +45,31 @@ def test_a_dry_run_costs_are_numbers_in_json(dry: Cli) -> None:
     assert plan["cost"]["tokens_max"] > plan["cost"]["tokens_estimate"] > 0
     assert plan["config"]["run"]["steps"] == 2
     assert {part["name"] for part in plan["plugins"]} >= {"embedded", "torch", "blueprint", "hint_regret"}
+
+
+@pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="this machine has a GPU")
+def test_a_dry_run_refuses_a_device_that_is_not_there(dry: Cli) -> None:
+    result = dry("--set", "learner.options.device=cuda")
+    assert result.code == 2
+    assert "no CUDA device" in result.err
+    assert "learner.options.device" in result.err
+
+
+def test_a_plugin_can_ask_the_machine_for_what_its_options_need(dry: Cli, plugin_file: Callable[..., Path]) -> None:
+    source = """
+from spade_agentic import Factory, Options, UserError, hookimpl
+
+class Needs(Options):
+    def check_machine(self):
+        raise UserError("there is no quantum computer", where="trackers", todo="build one")
+
+@hookimpl
+def tracker():
+    return [Factory("quantum", lambda options, context: None, Needs, doc="x")]
+"""
+    result = dry("--plugin", plugin_file(source, "quantum"), "--set", "trackers=[quantum]")
+    assert result.code == 2
+    assert "no quantum computer" in result.err
 
 
 def test_a_dry_run_loads_no_model_library(tiny_model_dir: Path, tmp_path: Path) -> None:
@@ -120,13 +147,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def stored_run(folder: Path, model: Path, *overrides: str) -> RunDir:
-    """A run directory as a killed run leaves it, as far as ``train`` looks at it."""
-    run_dir = RunDir(folder)
-    run_dir.config.parent.mkdir(parents=True)
+    """A run directory as a run leaves it that was stopped before its first step."""
     config = load_config("tooluse.yaml", [f"model.path={model}", *overrides])
-    run_dir.config.write_text(config_to_yaml(config))
-    run_dir.store.touch()
-    return run_dir
+    RunRecorder.begin(folder, config.to_data(), resume=False).end("interrupted")
+    return RunDir(folder)
 
 
 def test_a_fresh_run_gets_a_folder_of_its_own(
@@ -162,6 +186,24 @@ def test_a_resumed_run_cannot_change_what_its_steps_depend_on(cli: Cli, tiny_mod
     result = cli("train", "--resume", "--run-dir", tmp_path / "run", "--set", "selfplay.seeds=7")
     assert result.code == 2
     assert "a resumed run cannot change selfplay.seeds" in result.err
+
+
+def test_a_run_that_has_taken_all_of_its_steps_is_not_resumed_unless_it_gets_more(
+    cli: Cli, started: list[dict[str, Any]], tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    config = load_config("tooluse.yaml", [f"model.path={tiny_model_dir}", "run.steps=1"])
+    recorder = RunRecorder.begin(folder, config.to_data(), resume=False)
+    recorder.commit(StepRecord(step=1), {}, lambda checkpoint: None)
+    recorder.end("finished")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and "sqlite" not in path.name}
+    result = cli("train", "--resume", "--run-dir", folder)
+    assert result.code == 2
+    assert "this run is finished: it has taken 1 steps of 1" in result.err
+    assert not started
+    assert before == {path: path.read_bytes() for path in before}
+    assert cli("train", "--resume", "--run-dir", folder, "--set", "run.steps=2").code == 0
+    assert started[0]["resume"]
 
 
 def test_the_newest_run_is_resumed_where_none_is_named(

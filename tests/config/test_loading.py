@@ -174,8 +174,25 @@ def test_what_is_no_mapping_of_plain_values_is_refused(text: str) -> None:
     assert "run.yaml" in str(refused(text).where)
 
 
-def test_several_mistakes_are_counted() -> None:
-    assert "(and 2 more)" in refused("run: {steps: 0, seed: -1, dir: ''}").what
+def test_all_mistakes_are_named_at_once() -> None:
+    what = refused("run: {steps: 0, seed: -1, dir: ''}").what
+    assert all(f"run.{key}" in what for key in ("steps", "seed", "dir"))
+    assert what.count("run.steps") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("tool_sims: banking", "write a list: [banking]"),
+        ("run: {steps: 'many'}", "write a whole number, without quotation marks"),
+        ("run: {steps: 1.5}", "write a whole number"),
+        ("selfplay: {designer_weight_cap: 'x'}", "write a number, without quotation marks"),
+        ("run: {deterministic: 'maybe'}", "write true or false, without quotation marks"),
+        ("run: {name: 5}", 'write it as text: "5"'),
+    ],
+)
+def test_a_value_of_the_wrong_type_says_what_to_write(text: str, remedy: str) -> None:
+    assert refused(text).todo == remedy
 
 
 def test_a_config_that_does_not_exist_names_the_nearest_shipped_one() -> None:

@@ -6,12 +6,11 @@ import json
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from spade_agentic.config import resolve_model
 from spade_agentic.inference.embedded.__main__ import _arguments
-from spade_agentic.testing import tiny_model
 
 SERVER = "python -m spade_agentic.inference.embedded "
 
@@ -24,9 +23,9 @@ def test_the_serving_command_has_the_options_shown(page) -> None:
 
 
 @pytest.mark.slow
-def test_the_client_of_the_scale_page_talks_to_a_served_model(page_named, tmp_path: Path) -> None:
+def test_the_client_of_the_scale_page_plays_a_world_with_the_served_agent(page_named) -> None:
     [client] = [body for language, body in page_named("docs/scale.md").blocks() if language == "python"]
-    model = tiny_model(tmp_path / "weights")
+    model = resolve_model("spade-tiny")
     command = [sys.executable, "-m", "spade_agentic.inference.embedded", "--model", str(model), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         try:
@@ -38,3 +37,5 @@ def test_the_client_of_the_scale_page_talks_to_a_served_model(page_named, tmp_pa
         finally:
             server.terminate()
     assert done.returncode == 0, done.stderr
+    assert "{'type': 'call'" in done.stdout, "the agent called no tool"
+    assert done.stdout.splitlines()[-1] in {"reward 0.0", "reward 1.0"}

@@ -190,7 +190,7 @@ def test_an_unknown_plugin_names_the_line_and_the_nearest(manager: PluginManager
 
 
 @pytest.mark.parametrize(
-    ("options", "todo"), [("{flor: true}", "did you mean 'floor'"), ("{floor: maybe}", "change selfplay.reward.options.floor")]
+    ("options", "todo"), [("{flor: true}", "did you mean 'floor'"), ("{floor: maybe}", "write true or false")]
 )
 def test_a_wrong_option_names_the_line_and_the_option(manager: PluginManager, options: str, todo: str) -> None:
     text = f"selfplay:\n  reward:\n    name: hint_regret\n    options: {options}\n"

@@ -12,10 +12,13 @@ from aiohttp.test_utils import TestClient, TestServer
 from transformers import AutoTokenizer
 
 from spade_agentic import PolicyClient, Sampling, WeightUpdateFailed
+from spade_agentic.config import resolve_model
 from spade_agentic.errors import ContextOverflow, EngineError
 from spade_agentic.inference.embedded.__main__ import _arguments, build_service
 from spade_agentic.inference.embedded.http import make_app
-from spade_agentic.inference.embedded.text import parse_hermes
+from spade_agentic.inference.embedded.protocol import Limits, chat_body, parse_chat
+from spade_agentic.inference.embedded.requests import Result
+from spade_agentic.inference.embedded.text import Text, parse_hermes
 from spade_agentic.inference.publishing import combined_checksum, folder_checksums
 from spade_agentic.rollout.rendering import build_rendering
 
@@ -85,6 +88,21 @@ async def test_the_answer_carries_ids_logprobs_versions_and_usage(server, refere
     assert meta["finish_reason"] == {"type": "length", "length": 8}
     assert answer["usage"]["prompt_tokens"] == 40
     assert answer["usage"]["completion_tokens"] == 8
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_call_is_read_whether_or_not_its_marks_are_special_tokens_of_the_vocabulary(skip):
+    """``spade-tiny`` marks calls with special tokens, Qwen3's vocabulary with ordinary ones."""
+    text = Text(resolve_model("spade-tiny"))
+    ids = text.encode('<tool_call>\n{"name": "read_ticket", "arguments": {"ticket": "Ana5"}}\n</tool_call>')
+    assert "<tool_call>" not in text.decode(ids)
+    body = {"messages": MESSAGES, "tools": TOOLS, "skip_special_tokens": skip, "input_ids": [1]}
+    parsed = parse_chat(body, text, Limits(context_tokens=64, vocab_size=2000))
+    result = Result("r", ids, [0.0] * len(ids), [("0", 0, len(ids))], {"type": "stop"}, 1, 0, 0, "0")
+    choice = chat_body(parsed, result, text, "m")["choices"][0]
+    [call] = choice["message"]["tool_calls"]
+    assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == ("read_ticket", {"ticket": "Ana5"})
+    assert (choice["message"]["content"], choice["finish_reason"]) == (None, "tool_calls")
 
 
 async def test_openais_client_reads_the_answer(server):

@@ -9,6 +9,7 @@ import pytest
 
 from spade_agentic.cli.main import main
 from spade_agentic.errors import RunDirError
+from spade_agentic.hooks.records import Regret
 from spade_agentic.runs import RunStore, find_run, list_runs, new_run_id, report_data, report_run, show_run, watch_run
 
 
@@ -55,6 +56,18 @@ def test_before_any_training_there_is_no_after(recording: Any, evaluation: Any) 
     summary = show_run(run.run_dir)
     assert (summary.status, summary.heldout) == ("running", {"before": 0.25, "after": None})
     assert "0.250 [0.200, 0.300]" in report_run(run.run_dir)
+
+
+def test_the_regret_of_a_round_is_what_its_environments_measured_first(recording: Any) -> None:
+    """A pool keeps environments for longer: what they measure later says how the agent learned."""
+    run = recording()
+    for number, mean in ((1, 0.6), (2, 0.1)):
+        step = run.make.step(number, mean=mean)
+        step.regrets["e1"] = Regret(mean, 0.1, 4, 0.8, 0.4)
+        run.recorder.commit(step, {}, lambda folder: None)
+    regret = show_run(run.run_dir).regret
+    assert (regret["first"]["round"], regret["first"]["mean"]) == (0, pytest.approx(0.6))
+    assert (regret["last"]["round"], regret["last"]["mean"]) == (1, pytest.approx(0.1))
 
 
 def test_the_final_table_has_both_intervals_the_paired_difference_and_the_paths(finished: Path) -> None:
@@ -111,6 +124,16 @@ def test_runs_show_prints_steps_plays_and_one_play(finished: Path, capsys: pytes
     code, out, err = command(capsys, "runs", "show", finished, "--play", "p9")
     assert (code, out) == (2, "")
     assert "no play 'p9' was consumed" in err
+
+
+def test_runs_show_has_the_figures_and_names_what_is_not_there(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = command(capsys, "runs", "show", finished)
+    for text in ("held-out sampled: 0.250 -> 0.750", "regret, first round: +0.500 ± 0.000", f"runs report {finished}"):
+        assert text in out
+    code, _, err = command(capsys, "runs", "show", finished, "--step", 9)
+    assert (code, "name one from 1 to 3" in err) == (2, True)
+    code, _, err = command(capsys, "runs", "show", "latst", "--root", finished.parent)
+    assert (code, "did you mean 'latest'?" in err) == (2, True)
 
 
 def test_runs_report_prints_the_final_table(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

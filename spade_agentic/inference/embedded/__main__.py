@@ -121,7 +121,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         service = build_service(args, api_key)
     except UserError as error:
-        print(json.dumps({"error": str(error)}), flush=True)
+        if args.child:
+            print(json.dumps({"error": str(error)}), flush=True)
+        else:
+            print(f"error: {error}", file=sys.stderr)
         return 2
     service.scheduler.start()
     asyncio.run(_serve(service, args))

@@ -220,13 +220,13 @@ def parse_generate(body: Any, text: Text, limits: Limits) -> Parsed:
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 
-def _said(parsed: Parsed, result: Result, text: Text) -> str | None:
+def _said(parsed: Parsed, result: Result, text: Text, *, skip_special_tokens: bool) -> str | None:
     """The text of a result, without its stop; ``None`` where the server has no tokenizer."""
     if not text.available:
         return None
     matched = result.finish.get("matched")
     ids = result.token_ids[:-1] if isinstance(matched, int) else result.token_ids
-    said = text.decode(ids, skip_special_tokens=parsed.skip_special_tokens)
+    said = text.decode(ids, skip_special_tokens=skip_special_tokens)
     return said[: said.index(matched)] if isinstance(matched, str) and matched in said else said
 
 
@@ -248,13 +248,18 @@ def _spans(result: Result) -> list[dict[str, Any]]:
 
 def chat_body(parsed: Parsed, result: Result, text: Text, model: str) -> dict[str, Any]:
     """The answer to a chat completion."""
-    said = _said(parsed, result, text)
-    message: dict[str, Any] = {"role": "assistant", "content": said}
+    message: dict[str, Any] = {
+        "role": "assistant", "content": _said(parsed, result, text, skip_special_tokens=parsed.skip_special_tokens),
+    }
     finish = result.finish["type"]
-    if parsed.tools and said is not None:
-        spoken = parse_hermes(said)
+    if parsed.tools and text.available:
+        # The marks of a call are special tokens in some vocabularies: they are read before they are left out.
+        spoken = parse_hermes(_said(parsed, result, text, skip_special_tokens=False) or "")
         if spoken.calls:
-            message["content"] = spoken.content or None
+            content = spoken.content
+            if parsed.skip_special_tokens:
+                content = text.decode(text.encode(content), skip_special_tokens=True).strip()
+            message["content"] = content or None
             message["tool_calls"] = [
                 {"id": f"call_{secrets.token_hex(12)}", "index": i, "type": "function", "function": call}
                 for i, call in enumerate(spoken.calls)
@@ -291,7 +296,8 @@ def _token_logprobs(result: Result, text: Text) -> list[dict[str, Any]]:
 
 def generate_body(parsed: Parsed, result: Result, text: Text) -> dict[str, Any]:
     """The answer to ``/generate``."""
-    return {"text": _said(parsed, result, text), "output_ids": result.token_ids, "meta_info": _meta(parsed, result)}
+    said = _said(parsed, result, text, skip_special_tokens=parsed.skip_special_tokens)
+    return {"text": said, "output_ids": result.token_ids, "meta_info": _meta(parsed, result)}
 
 
 def error_body(message: str, *, status: int, kind: str = "invalid_request_error", param: str | None = None,
