@@ -106,6 +106,14 @@ async def test_a_folder_that_cannot_be_served_is_the_users_error(tmp_path):
     assert engine.pid is None
 
 
+def test_started_by_hand_it_tells_people_what_is_wrong_and_not_a_parent(tmp_path):
+    command = [sys.executable, "-m", "spade_agentic.inference.embedded", "--model", str(tmp_path / "nowhere")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert "nowhere" in done.stderr
+
+
 async def test_a_server_that_does_not_come_up_in_time_is_killed(model_dir):
     engine = EmbeddedEngine(EmbeddedOptions(start_timeout_s=0.01))
     with pytest.raises(EngineUnavailable, match="in time"):
