@@ -23,6 +23,8 @@ from .publishing import combined_checksum, folder_checksums
 
 __all__ = ["EmbeddedEngine"]
 
+_END_SECONDS = 1.0
+"""How long a server that cannot be reached may take to be known as ended."""
 _STOP_SECONDS = 10.0
 
 
@@ -109,7 +111,14 @@ class EmbeddedEngine:
                 token_ids, sampling, seed=seed, request_id=request_id, stop_token_ids=stop_token_ids, wave=wave
             )
         except EngineUnavailable as error:
+            await self._wait_for_its_end()
             raise EngineUnavailable(self._describe(str(error))) from error
+
+    async def _wait_for_its_end(self) -> None:
+        """The connections of a process that is killed break a moment before it can be waited for."""
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(self._process.wait, _END_SECONDS)
 
     async def publish(self, weights_dir: Path, version: int) -> None:
         """Serve the weights of ``weights_dir`` as ``version``; what runs is recomputed on them and goes on.
