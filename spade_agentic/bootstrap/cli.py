@@ -41,8 +41,8 @@ class BootstrapReport:
 def run_bootstrap(output: Path, *, seed: int) -> BootstrapReport:
     """Train tokenizer and model into ``output``, a folder that ``model.path`` of a run may name.
 
-    Two stages: first the mechanics are made sure, on demonstrations that decide right; then the decisions are opened. The
-    other way round does not work: as long as half of the demonstrations pick the account that was not asked for, nothing
+    First the mechanics are made sure, on demonstrations that decide right; then the decisions are opened, in two descents.
+    The other way round does not work: as long as half of the demonstrations pick the account that was not asked for, nothing
     teaches the model to look at what was asked for. The same seed on the same machine gives the same files.
     """
     import torch
@@ -51,7 +51,7 @@ def run_bootstrap(output: Path, *, seed: int) -> BootstrapReport:
 
     from .corpus import Mixture, phrases, stream, texts
     from .tokenizer import capitalised, train_tokenizer
-    from .warmstart import DECISIONS, MECHANICS, TinyShape, liken, make_model, train
+    from .warmstart import DECISIONS, DECISIONS_AGAIN, MECHANICS, TinyShape, liken, make_model, train
 
     start = time.monotonic()
     mixture = Mixture()
@@ -68,6 +68,7 @@ def run_bootstrap(output: Path, *, seed: int) -> BootstrapReport:
     stages = {
         "mechanics": (MECHANICS, replace(mixture, open_decisions=False)),
         "decisions": (DECISIONS, mixture),
+        "decisions_again": (DECISIONS_AGAIN, mixture),
     }
     for index, (stage, (schedule, shown)) in enumerate(stages.items()):
 

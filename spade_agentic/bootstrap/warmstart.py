@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -23,7 +23,8 @@ from torch.nn import functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 __all__ = [
-    "DECISIONS", "MECHANICS", "Sample", "Schedule", "Target", "TinyShape", "copying_heads", "liken", "make_model", "train",
+    "DECISIONS", "DECISIONS_AGAIN", "MECHANICS", "Sample", "Schedule", "Target", "TinyShape", "copying_heads", "liken",
+    "make_model", "train",
 ]  # fmt: skip
 
 
@@ -95,6 +96,9 @@ DECISIONS = Schedule(
     steps=600, muon_rate=0.006, copying_rate=0.0015, adamw_rate=2e-3, context_steps=0, value_weight=1.0
 )  # fmt: skip
 """Afterwards, on demonstrations that decide as they please where they have no hint."""
+DECISIONS_AGAIN = replace(DECISIONS, steps=300)
+"""The same with the rates raised once more (a warm restart, arXiv 1608.03983): one descent leaves choices that are to be
+open on the right action too often, and hints that are followed too seldom."""
 
 
 def make_model(shape: TinyShape, vocab_size: int, *, eos_token_id: int, pad_token_id: int) -> Qwen3ForCausalLM:
