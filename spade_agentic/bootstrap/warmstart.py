@@ -170,7 +170,7 @@ def copying_heads(model: Qwen3ForCausalLM, generator: torch.Generator) -> None:
         written = (previous, earlier) if layer == min(LOOK_BACK) else (earlier, earlier)
         _look_back(model, layer, distances, content, written)
     _follow(model, INDUCTION_LAYER, content, previous, copied)
-    _point(model, POINTER_LAYER, copied)
+    _point(model, POINTER_LAYER, content)
 
 
 def _look_back(
@@ -217,13 +217,13 @@ def _follow(
         attention.o_proj.weight[:, start : start + dim] = _COPY * copied.T
 
 
-def _point(model: Qwen3ForCausalLM, layer: int, copied: torch.Tensor) -> None:
+def _point(model: Qwen3ForCausalLM, layer: int, content: torch.Tensor) -> None:
     """Make the first group's heads copy what they attend to: words of the request that no induction leads to."""
     config, attention = model.config, model.model.layers[layer].self_attn
     dim = config.head_dim
-    attention.v_proj.weight[:dim] = copied
+    attention.v_proj.weight[:dim] = content
     for head in range(config.num_attention_heads // config.num_key_value_heads):
-        attention.o_proj.weight[:, head * dim : (head + 1) * dim] = _POINT * copied.T
+        attention.o_proj.weight[:, head * dim : (head + 1) * dim] = _POINT * content.T
 
 
 @torch.no_grad()

