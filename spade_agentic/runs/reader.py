@@ -18,7 +18,8 @@ from .codec import from_json, unpack
 from .layout import RunDir
 
 __all__ = [
-    "Commit", "DraftRow", "EnvironmentRow", "EvaluationRow", "MetricsRow", "PlayRow", "RegretRow", "StoreReader",
+    "Commit", "DraftRow", "EnvironmentPlays", "EnvironmentRow", "EvaluationRow", "MetricsRow", "PlayName", "PlayRow",
+    "RegretRow", "StoreReader",
     "committed_metrics", "last_committed_step",
 ]
 
@@ -91,6 +92,32 @@ class RegretRow:
     step: int
     env_id: str
     regret: Regret
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentPlays:
+    """The plays of one environment and arm in one step, counted. ``void`` ones are among ``plays`` and won nothing."""
+
+    step: int
+    env_id: str
+    arm: Arm
+    plays: int
+    void: int
+    wins: int
+    sampled_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlayName:
+    """Which play it was and how it ended, without its record. Plays of equal step, seed and repeat are a pair."""
+
+    play_id: str
+    step: int
+    seed: int
+    repeat: int
+    arm: Arm
+    won: bool
+    void: bool
 
 
 class StoreReader:
@@ -226,6 +253,21 @@ class StoreReader:
             "sum(sampled_tokens) FROM play GROUP BY step, arm ORDER BY step, arm"
         )
         return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def plays_by_environment(self) -> list[EnvironmentPlays]:
+        """Plays counted by step, environment and arm, in that order."""
+        rows = self._rows(
+            "SELECT step, env_id, arm, count(*), sum(void), sum(won AND NOT void), sum(sampled_tokens) FROM play "
+            "GROUP BY step, env_id, arm ORDER BY step, env_id, arm"
+        )
+        return [EnvironmentPlays(step, env, Arm(arm), *counts) for step, env, arm, *counts in rows]
+
+    def play_names(self, env_id: str) -> list[PlayName]:
+        """The plays of one environment in the order of their commits."""
+        rows = self._rows(
+            "SELECT play_id, step, seed, repeat, arm, won, void FROM play WHERE env_id = ? ORDER BY step, rowid", (env_id,)
+        )
+        return [PlayName(name, step, seed, again, Arm(arm), bool(won), bool(void)) for name, step, seed, again, arm, won, void in rows]
 
     def stop_reasons(self) -> dict[str, int]:
         """How many consumed plays ended for each reason."""

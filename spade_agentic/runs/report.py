@@ -16,7 +16,7 @@ from .live import duration
 from .reader import EvaluationRow, StoreReader
 from .summary import RATES, RunSummary, show_run
 
-__all__ = ["report_data", "report_run"]
+__all__ = ["gains", "report_data", "report_run"]
 
 
 def report_data(run_dir: Path) -> dict[str, Any]:
@@ -25,8 +25,8 @@ def report_data(run_dir: Path) -> dict[str, Any]:
     Raises :class:`~spade_agentic.errors.RunDirError` where there is no run.
     """
     summary = show_run(run_dir)
-    gains = {rate: dataclasses.asdict(gain) for rate, gain in _measured_gains(run_dir).items()}
-    return {"run": dataclasses.asdict(summary), "gain": gains}
+    changes = {rate: dataclasses.asdict(change) for rate, change in _measured_gains(run_dir).items()}
+    return {"run": dataclasses.asdict(summary), "gain": changes}
 
 
 def report_run(run_dir: Path) -> str:
@@ -34,8 +34,8 @@ def report_run(run_dir: Path) -> str:
 
     Raises :class:`~spade_agentic.errors.RunDirError` where there is no run.
     """
-    summary, gains = show_run(run_dir), _measured_gains(run_dir)
-    sections = [_head(summary), _success(summary, gains), _course(summary), _refusals(summary), _paths(summary)]
+    summary, changes = show_run(run_dir), _measured_gains(run_dir)
+    sections = [_head(summary), _success(summary, changes), _course(summary), _refusals(summary), _paths(summary)]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
@@ -46,7 +46,7 @@ def _head(run: RunSummary) -> str:
     )
 
 
-def _success(run: RunSummary, gains: dict[str, Interval]) -> str:
+def _success(run: RunSummary, changes: dict[str, Interval]) -> str:
     if not run.evaluation:
         return "Held-out success: not measured"
     rows = []
@@ -54,7 +54,7 @@ def _success(run: RunSummary, gains: dict[str, Interval]) -> str:
         if rate not in run.evaluation:
             continue
         pair = run.evaluation[rate]
-        difference = gains.get(rate)
+        difference = changes.get(rate)
         change = "-" if difference is None else f"{difference.value * 100:+.1f} points" + (
             f" [{difference.low * 100:+.1f}, {difference.high * 100:+.1f}]" if math.isfinite(difference.low) else ""
         )
@@ -72,20 +72,20 @@ def _with_interval(rate: dict[str, float] | None) -> str:
 def _measured_gains(run_dir: Path) -> dict[str, Interval]:
     with StoreReader(run_dir) as reader:
         name = reader.meta()["config"].get("evaluation", {}).get("name", "heldout")
-        return _gains(reader.evaluations(name))
+        return gains(reader.evaluations(name))
 
 
-def _gains(evaluations: Sequence[EvaluationRow]) -> dict[str, Interval]:
+def gains(evaluations: Sequence[EvaluationRow]) -> dict[str, Interval]:
     """After minus before for each rate, paired over the instances that both measured."""
-    gains = {}
+    found = {}
     for rate in RATES:
         measured = [row for row in evaluations if row.result.get(f"instances/{rate}")]
         if len(measured) >= 2 and measured[0].step == 0:
             first, last = (row.result[f"instances/{rate}"] for row in (measured[0], measured[-1]))
             difference = gain(first, last)
             if difference is not None:
-                gains[rate] = difference
-    return gains
+                found[rate] = difference
+    return found
 
 
 def _course(run: RunSummary) -> str:

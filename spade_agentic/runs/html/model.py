@@ -1,0 +1,158 @@
+"""What a page of a report is made of, as plain data: sections with figures and tables.
+
+Whoever extracts knows nothing of drawing, and whoever draws knows nothing of runs. All text in here is raw; it is escaped where
+it is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["Cell", "Dots", "Figure", "Funnel", "Lines", "Part", "Point", "Section", "Series", "Stack", "Table"]
+
+Cell = str | int | float | None
+"""``None`` is drawn as a dash: not recorded, or nothing that could be said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A value with, where it is known, its interval."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A named curve; ``points`` in order of ``x``."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """Single values without a line through them (environments, say); ``labels`` say what each is."""
+
+    name: str
+    points: tuple[Point, ...]
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Curves with bands over a common axis.
+
+    ``y_range`` fixes the vertical axis, else it fits what is shown. ``percent``: values are fractions and read as per cent.
+    ``zone`` shades a horizontal stripe. ``zero`` draws a line at 0.
+    """
+
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    dots: tuple[Dots, ...] = ()
+    y_range: tuple[float, float] | None = None
+    percent: bool = False
+    zone: tuple[float, float] | None = None
+    zero: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One layer of a stacked chart: a value for every column."""
+
+    name: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Columns of parts; ``shares``: every column is scaled to 1."""
+
+    x_label: str
+    y_label: str
+    columns: tuple[str, ...]
+    parts: tuple[Part, ...]
+    shares: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Funnel:
+    """How many are left after each stage: ``(stage, left)`` from the widest on."""
+
+    unit: str
+    stages: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """``heads`` over ``rows``; the first cell of a row is its heading. ``shares`` shades cells by their value in [0, 1]."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    shares: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A chart with its title and, in words, what it shows; ``small`` ones stand beside each other."""
+
+    title: str
+    caption: str
+    chart: Lines | Stack | Funnel
+    small: bool = False
+
+
+@dataclass(slots=True)
+class Section:
+    """A part of a page with a place in its table of contents."""
+
+    anchor: str
+    title: str
+    lead: str
+    figures: list[Figure] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def missing(self, what: str) -> None:
+        """Say that ``what`` is not in the store."""
+        self.notes.append(f"{what}: not recorded.")
+
+
+def table_of(figure: Figure) -> Table:
+    """The numbers behind a chart, for those who do not see it and those who want them exactly."""
+    chart = figure.chart
+    if isinstance(chart, Funnel):
+        return Table(figure.title, ("stage", chart.unit), chart.stages)
+    if isinstance(chart, Stack):
+        rows = [(part.name, *part.values) for part in chart.parts]
+        return Table(figure.title, (chart.x_label, *chart.columns), tuple(rows))
+    return _table_of_lines(figure.title, chart)
+
+
+def _table_of_lines(title: str, chart: Lines) -> Table:
+    xs = sorted({point.x for series in chart.series for point in series.points})
+    found = [{point.x: point for point in series.points} for series in chart.series]
+    rows: list[tuple[Cell, ...]] = [(x, *(_with_band(points.get(x)) for points in found)) for x in xs]
+    rows += [(label, *_only(i, len(chart.series), point.y)) for i, dots in enumerate(chart.dots) for label, point in _labelled(dots)]
+    return Table(title, (chart.x_label, *(series.name for series in chart.series)), tuple(rows))
+
+
+def _labelled(dots: Dots) -> Sequence[tuple[str, Point]]:
+    return list(zip(dots.labels, dots.points, strict=True))
+
+
+def _only(index: int, width: int, value: float) -> list[Cell]:
+    return [value if place == min(index, width - 1) else None for place in range(width)]
+
+
+def _with_band(point: Point | None) -> Cell:
+    if point is None:
+        return None
+    if point.low is None or point.high is None:
+        return point.y
+    return f"{point.y:.3f} [{point.low:.3f}, {point.high:.3f}]"
