@@ -1,9 +1,11 @@
-"""``runs list|show|watch|report``: runs that were made, and the one that goes on now."""
+"""``runs list|show|watch|report|compare``: runs that were made, and the one that goes on now."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +23,8 @@ Root = Annotated[Path, typer.Option("--root", metavar="DIR", help="Folder that h
 Name = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's folder, its name or the beginning of it, or `latest`.")
 ]
+Html = Annotated[bool, typer.Option("--html", help="Write a page for a browser, and print where it is.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where --html writes the page.")]
 RUNS = Path("runs")
 
 
@@ -111,15 +115,88 @@ def watch(
 
 
 @app.command(cls=Command)
-def report(name: Name = "latest", root: Root = RUNS, as_json: Json = False) -> None:
-    """Sum a run up: success before and after with intervals, the paired difference, regret, drafts, time, paths."""
+def report(
+    name: Name = "latest",
+    root: Root = RUNS,
+    html: Html = False,
+    output: Output = None,
+    gallery: Annotated[
+        int | None, typer.Option("--gallery", metavar="N", min=0, help="Environments shown on the page. Default: 12.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Sum a run up: success before and after with intervals, the paired difference, regret, drafts, time, paths.
+
+    With --html as one self-contained page, with curves and a gallery of environments, in the run's folder or in --output.
+    """
     from spade_agentic.runs import find_run, report_data, report_run
 
+    _only_with_html(html, output=output, gallery=gallery)
     run_dir = find_run(name, root)
+    page = {}
+    if html:
+        from spade_agentic.runs.html import GALLERY, write_report
+        from spade_agentic.runs.layout import RunDir
+
+        target = output or RunDir(run_dir).report
+        with _writing(target):
+            page = {"html": write_report(run_dir, target, gallery=GALLERY if gallery is None else gallery)}
     if as_json:
-        emit_json(report_data(run_dir))
+        emit_json(report_data(run_dir) | page)
     else:
-        say(report_run(run_dir).rstrip())
+        say(str(page["html"]) if html else report_run(run_dir).rstrip())
+
+
+@app.command(cls=Command)
+def compare(
+    names: Annotated[
+        list[str], typer.Argument(metavar="RUN RUN...", help="Two runs or more; the others are compared with the first.")
+    ],
+    root: Root = RUNS,
+    html: Html = False,
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Compare runs: success and paired differences with intervals, regret, plays, tokens, time, and keys that differ.
+
+    With --html as one self-contained page, in comparison.html or in --output.
+    """
+    from spade_agentic.runs import compare_runs, comparison_text, find_run, write_comparison
+
+    _only_with_html(html, output=output)
+    run_dirs = [find_run(name, root) for name in names]
+    comparison = compare_runs(run_dirs)
+    page = {}
+    if html:
+        target = output or Path("comparison.html")
+        with _writing(target):
+            page = {"html": write_comparison(run_dirs, target)}
+    if as_json:
+        emit_json(comparison.to_json() | page)
+    else:
+        say(str(page["html"]) if html else comparison_text(comparison).rstrip())
+
+
+def _only_with_html(html: bool, **options: Any) -> None:
+    """An option that would do nothing is a mistake, not a wish."""
+    from spade_agentic.errors import ConfigError
+
+    for option, value in options.items():
+        if value is not None and not html:
+            raise ConfigError(f"--{option} is about the page, and none is made", where=f"--{option} {value}", todo="add --html")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A page that cannot be written is the user's to mend: another folder, more room."""
+    from spade_agentic.errors import RunDirError
+
+    try:
+        yield
+    except OSError as error:
+        raise RunDirError(
+            f"the page cannot be written: {error.strerror or error}", where=str(path), todo="choose another file with --output"
+        ) from error
 
 
 def _before_after(pair: dict[str, float | None]) -> str:

@@ -1,7 +1,8 @@
 """The run directory: store, checkpoints, metrics, events, transcripts, and how a run is shown.
 
 What writes: :class:`RunRecorder` (one per running run), over :class:`RunStore` and :class:`Checkpoints`. What reads, from any
-process: :class:`StoreReader`, :func:`list_runs`, :func:`show_run`, :func:`report_run`, :func:`watch_run`.
+process: :class:`StoreReader`, :func:`list_runs`, :func:`show_run`, :func:`report_run`, :func:`compare_runs`,
+:func:`watch_run`; and, as pages, :func:`write_report` and :func:`write_comparison`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 _EXPORTS: dict[str, str] = {
     "Checkpoints": "checkpoints",
     "Commit": "reader",
+    "Comparison": "compare",
     "EventLog": "events",
     "MetricsRow": "reader",
     "RunDir": "layout",
@@ -21,6 +23,8 @@ _EXPORTS: dict[str, str] = {
     "StoreReader": "reader",
     "WatchUpdate": "watch",
     "committed_metrics": "reader",
+    "compare_runs": "compare",
+    "comparison_text": "compare",
     "find_run": "layout",
     "last_committed_step": "reader",
     "list_runs": "summary",
@@ -30,13 +34,17 @@ _EXPORTS: dict[str, str] = {
     "run_dirs": "layout",
     "show_run": "summary",
     "watch_run": "watch",
+    "write_comparison": "html",
+    "write_report": "html",
 }
 
 __all__ = [*sorted(_EXPORTS)]
 
 if TYPE_CHECKING:
     from .checkpoints import Checkpoints as Checkpoints
+    from .compare import Comparison as Comparison, compare_runs as compare_runs, comparison_text as comparison_text
     from .events import EventLog as EventLog
+    from .html import write_comparison as write_comparison, write_report as write_report
     from .layout import RunDir as RunDir, find_run as find_run, new_run_id as new_run_id, run_dirs as run_dirs
     from .reader import (
         Commit as Commit,

@@ -10,6 +10,7 @@
       tensorboard/      the same for TensorBoard
       transcripts/      step-000012.jsonl: plays as a person reads them
       events.jsonl      what happened when
+      report.html       the run as a page for people, written when it ends
       engine.log        the inference engine's own output
       status.json       what is in flight now (replaced while the run goes)
       run.lock          held by the process that runs here
@@ -62,6 +63,10 @@ class RunDir:
     @property
     def events(self) -> Path:
         return self.path / "events.jsonl"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
 
     @property
     def engine_log(self) -> Path:

@@ -63,6 +63,8 @@ class Progress:
     last_step_s: float | None = None
     step_times: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
     step_since: float = 0.0
+    stage_s: dict[str, float] = field(default_factory=dict)
+    """Seconds by stage, of stages that were left, since :meth:`take_stage_times`."""
 
     def __post_init__(self) -> None:
         self.stage_since = self.step_since = self.clock()
@@ -74,8 +76,15 @@ class Progress:
         now = self.clock()
         if self.stage in NO_PART_OF_A_STEP:
             self.step_since += now - self.stage_since
+        self.stage_s[self.stage] = self.stage_s.get(self.stage, 0.0) + now - self.stage_since
         self.stage, self.stage_since = stage, now
         return True
+
+    def take_stage_times(self) -> dict[str, float]:
+        """Seconds by stage since the last call, as metrics ``time/<stage>_s``, without the stage that goes on now."""
+        taken = {f"time/{stage}_s": seconds for stage, seconds in self.stage_s.items()}
+        self.stage_s.clear()
+        return taken
 
     def play_started(self, play_id: str, env_id: str, arm: Arm) -> None:
         now = self.clock()

@@ -177,7 +177,8 @@ class StoreReader:
     def meta(self) -> dict[str, Any]:
         """``run_id``, ``config`` (resolved), ``created_at`` (Unix time), ``status``, ``version`` of the package that made it.
 
-        ``wall_s``, seconds of work in all, is there once the run has ended (:meth:`RunStore.finish`).
+        ``wall_s``, seconds of work in all, and ``stage_s``, seconds by stage that no step's metrics hold, are there once the
+        run has ended (:meth:`RunStore.finish`).
         """
         return {key: unpack(value) for key, value in self._rows("SELECT key, value FROM meta")}
 
@@ -267,7 +268,7 @@ class StoreReader:
         rows = self._rows(
             "SELECT play_id, step, seed, repeat, arm, won, void FROM play WHERE env_id = ? ORDER BY step, rowid", (env_id,)
         )
-        return [PlayName(name, step, seed, again, Arm(arm), bool(won), bool(void)) for name, step, seed, again, arm, won, void in rows]
+        return [PlayName(name, at, seed, nth, Arm(arm), bool(won), bool(void)) for name, at, seed, nth, arm, won, void in rows]
 
     def stop_reasons(self) -> dict[str, int]:
         """How many consumed plays ended for each reason."""

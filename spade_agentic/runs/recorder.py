@@ -131,20 +131,21 @@ class RunRecorder:
         """
         self.stage("committing")
         path = self.store.checkpoints.write(record.step, fill)
+        metrics = {**record.metrics, **self.progress.take_stage_times()}
         self.store.commit_step(
             step=record.step, checkpoint=path, state=state, plays=record.plays, drafts=record.drafts,
-            environments=record.environments, regrets=record.regrets, metrics=record.metrics,
+            environments=record.environments, regrets=record.regrets, metrics=metrics,
         )
         step_id = f"step-{record.step:06d}"
         self.progress.step_done(record.step, record.regrets)
-        self.events.emit("step_committed", id=step_id, step=record.step, plays=len(record.plays), **_rounded(record.metrics))
+        self.events.emit("step_committed", id=step_id, step=record.step, plays=len(record.plays), **_rounded(metrics))
         if removed := self.store.prune(self._keep):
             self.events.emit("checkpoints_pruned", id=step_id, removed=removed)
         try:
             write_transcripts(self.dir.transcripts, record.step, record.plays)
         except OSError as error:
             self.events.emit("transcripts_failed", id=step_id, level="warning", error=str(error))
-        self._track(record.step, record.metrics)
+        self._track(record.step, metrics)
         self.events.flush()
         self._view.step_done()
         self._status.write(self.progress, force=True)
@@ -172,10 +173,20 @@ class RunRecorder:
                 self._cleanup.callback(self._guarded, tracker.close, tracker)
             self.progress.enter(status)
             self._status.write(self.progress, force=True)
-            self.store.finish(status)
+            self.store.finish(status, stage_s=self.progress.stage_s)
+            self._write_report()
         return show_run(self.dir.path)
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _write_report(self) -> None:
+        """The page for people. The run is over and in the store: a page that fails is an event, no failure of the run."""
+        from .html import write_report
+
+        try:
+            write_report(self.dir.path)
+        except Exception as error:
+            self.events.emit("report_failed", id=self.run_id, level="warning", error=f"{type(error).__name__}: {error}")
 
     def _recall(self) -> None:
         """Continue the counts that an earlier process of this run began."""

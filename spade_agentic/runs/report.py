@@ -16,7 +16,7 @@ from .live import duration
 from .reader import EvaluationRow, StoreReader
 from .summary import RATES, RunSummary, show_run
 
-__all__ = ["gains", "report_data", "report_run"]
+__all__ = ["gains", "points_text", "report_data", "report_run", "table", "with_interval"]
 
 
 def report_data(run_dir: Path) -> dict[str, Any]:
@@ -54,15 +54,13 @@ def _success(run: RunSummary, changes: dict[str, Interval]) -> str:
         if rate not in run.evaluation:
             continue
         pair = run.evaluation[rate]
-        difference = changes.get(rate)
-        change = "-" if difference is None else f"{difference.value * 100:+.1f} points" + (
-            f" [{difference.low * 100:+.1f}, {difference.high * 100:+.1f}]" if math.isfinite(difference.low) else ""
-        )
-        rows.append((rate, _with_interval(pair["before"]), _with_interval(pair["after"]), change))
-    return _table("Held-out success (95 % intervals)", ("plays", "before", "after", "change"), rows)
+        change = points_text(changes.get(rate))
+        rows.append((rate, with_interval(pair["before"]), with_interval(pair["after"]), change))
+    return table("Held-out success (95 % intervals)", ("plays", "before", "after", "change"), rows)
 
 
-def _with_interval(rate: dict[str, float] | None) -> str:
+def with_interval(rate: dict[str, float] | None) -> str:
+    """A rate of :attr:`RunSummary.evaluation` as text; a dash where it was not measured."""
     if rate is None:
         return "-"
     interval = f" [{rate['low']:.3f}, {rate['high']:.3f}]" if "low" in rate and "high" in rate else ""
@@ -102,19 +100,28 @@ def _course(run: RunSummary) -> str:
         ("plays", f"{run.plays:,} consumed, {run.plays_void:,} void, {run.sampled_tokens:,} sampled tokens"),
         ("wall time", duration(run.wall_s)),
     ]
-    return _table("Course", ("", ""), rows)
+    return table("Course", ("", ""), rows)
 
 
 def _refusals(run: RunSummary) -> str:
-    return _table("Refused drafts", ("reason", "drafts"), [(r, str(n)) for r, n in run.refused.items()]) if run.refused else ""
+    return table("Refused drafts", ("reason", "drafts"), [(r, str(n)) for r, n in run.refused.items()]) if run.refused else ""
 
 
 def _paths(run: RunSummary) -> str:
     rows = [("weights", run.checkpoint)] if run.checkpoint else []
-    return _table("Paths", ("", ""), [*rows, *run.paths.items()])
+    return table("Paths", ("", ""), [*rows, *run.paths.items()])
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def points_text(change: Interval | None) -> str:
+    """A difference of rates in percentage points, with its interval where it has one; a dash where it is not known."""
+    if change is None:
+        return "-"
+    ends = f" [{change.low * 100:+.1f}, {change.high * 100:+.1f}]" if math.isfinite(change.low) else ""
+    return f"{change.value * 100:+.1f} points{ends}"
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table as plain text, as wide as it needs to be; without heads where ``columns`` are empty."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -128,6 +135,6 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) ->
         table.add_row(*map(Text, row))
     stream = io.StringIO()
     # Wide enough that no path is broken: this text is read by people and copied from.
-    Console(file=stream, width=240, highlight=False, color_system=None).print(table)
+    Console(file=stream, width=max(240, 48 * len(columns)), highlight=False, color_system=None).print(table)
     body = "\n".join(line.rstrip() for line in stream.getvalue().splitlines() if line.strip())
     return f"{title}\n{body}"

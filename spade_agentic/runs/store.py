@@ -152,10 +152,16 @@ class RunStore(StoreReader):
                     raise mended from error
             raise
 
-    def finish(self, status: str) -> None:
-        """Record how the run ended: ``finished``, ``interrupted`` or ``failed``. A killed one stays ``running``, unlocked."""
+    def finish(self, status: str, *, stage_s: Mapping[str, float] | None = None) -> None:
+        """Record how the run ended: ``finished``, ``interrupted`` or ``failed``. A killed one stays ``running``, unlocked.
+
+        ``stage_s`` is time by stage that is in no step's metrics, such as the last evaluation; a resumed run adds its own.
+        """
         assert status in ("finished", "interrupted", "failed"), status
-        self._set_meta({"status": status, "wall_s": self._elapsed()})
+        times: dict[str, float] = dict(self.meta().get("stage_s", {}))
+        for stage, seconds in (stage_s or {}).items():
+            times[stage] = times.get(stage, 0.0) + seconds
+        self._set_meta({"status": status, "wall_s": self._elapsed(), "stage_s": times})
 
     def close(self) -> None:
         """Close the database (its log is folded in) and release the lock."""

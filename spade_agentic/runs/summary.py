@@ -169,7 +169,8 @@ def _regret(reader: StoreReader) -> dict[str, dict[str, float] | None]:
 def _paths(run: RunDir) -> dict[str, str]:
     """The files of the run that exist."""
     known = {
-        "store": run.store, "checkpoints": run.checkpoints, "metrics": run.metrics, "tensorboard": run.tensorboard,
-        "transcripts": run.transcripts, "events": run.events, "engine_log": run.engine_log, "config": run.config,
+        "report": run.report, "store": run.store, "checkpoints": run.checkpoints, "metrics": run.metrics,
+        "tensorboard": run.tensorboard, "transcripts": run.transcripts, "events": run.events, "engine_log": run.engine_log,
+        "config": run.config,
     }
     return {name: str(path) for name, path in known.items() if path.exists()}

@@ -30,7 +30,7 @@ from .audit import Reserved, audit_step
 from .batch import BatchMaker
 from .delay import DelayBuffer, WaitingDraft
 from .histories import IntervalHistories
-from .metrics import play_metrics, regret_metrics, round_metrics
+from .metrics import play_metrics, regret_metrics, round_metrics, staleness_metrics
 from .pool import Pool
 from .rounds import Round, RoundMaker
 from .state import LoopState
@@ -176,7 +176,7 @@ class SelfPlay:
         batch, metrics = self.batches.make(record.plays, due)
         self.notify("batch_ready", step=record.step, sequences=batch)
         trained = await self._update(batch)
-        record.metrics |= metrics | trained
+        record.metrics |= metrics | trained | staleness_metrics(t, record.plays, [waiting.draft for waiting in due])
         record.metrics |= audit_step(
             t, record.plays, [waiting.draft for waiting in due], batch, trained,
             environments=self.pool.environments, reserved=self.reserved,

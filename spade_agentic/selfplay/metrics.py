@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from spade_agentic.hooks.kinds import RewardInput
-from spade_agentic.hooks.records import Arm, Environment, ParseOutcome, Play, Regret, StopReason
+from spade_agentic.hooks.records import Arm, Draft, Environment, ParseOutcome, Play, Regret, Role, StopReason
 
 from .rounds import Round
 
-__all__ = ["LEARNABLE", "play_metrics", "regret_metrics", "round_metrics"]
+__all__ = ["LEARNABLE", "play_metrics", "regret_metrics", "round_metrics", "staleness_metrics"]
 
 LEARNABLE = (0.2, 0.8)
 """An environment is learnable while its win rate lies in here (paper, section 5)."""
@@ -47,6 +47,26 @@ def _of_arm(plays: Sequence[Play]) -> dict[str, float]:
             if reason not in (StopReason.ENVIRONMENT_FAULT, StopReason.ABORTED)
         },
     }
+
+
+def staleness_metrics(version: int, plays: Iterable[Play], drafts: Iterable[Draft]) -> dict[str, float]:
+    """Per role, how many updates lie between the weights that sampled a token and ``version``, which trains on it.
+
+    Over the sampled tokens of the plain plays that count and of the drafts that are due. A role without tokens is left out.
+    """
+    metrics: dict[str, float] = {}
+    consumed = [play.trajectory for play in plays if play.arm is Arm.PLAIN and not play.void]
+    due = [draft.trajectory for draft in drafts if draft.trajectory is not None]
+    for role, trajectories in ((Role.AGENT, consumed), (Role.DESIGNER, due)):
+        ages = Counter(
+            version - sampled_by
+            for trajectory in trajectories for segment in trajectory.segments
+            for sampled_by, mine in zip(segment.versions, segment.mask, strict=True) if mine
+        )  # fmt: skip
+        if ages:
+            mean = math.fsum(age * count for age, count in ages.items()) / ages.total()
+            metrics |= {f"{role.value}/staleness_mean": mean, f"{role.value}/staleness_max": max(ages)}
+    return metrics
 
 
 def round_metrics(made: Round, kept: Sequence[Environment]) -> dict[str, float]:

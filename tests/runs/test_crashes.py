@@ -69,6 +69,10 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_dir
 
 
+def without_times(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if not name.startswith("time/")}
+
+
 def contents(run_dir: Path) -> dict[str, Any]:
     """Everything a run says, apart from times."""
     with StoreReader(run_dir) as reader:
@@ -76,7 +80,7 @@ def contents(run_dir: Path) -> dict[str, Any]:
         return {
             "plays": list(reader.plays(tokens=True)), "drafts": list(reader.drafts(tokens=True)),
             "environments": reader.environments(), "regrets": reader.regrets(),
-            "metrics": [(row.step, row.metrics) for row in reader.metrics()], "commit": reader.last_commit(),
+            "metrics": [(row.step, without_times(row.metrics)) for row in reader.metrics()], "commit": reader.last_commit(),
             "checkpoints": {p.relative_to(checkpoints): p.read_bytes() for p in checkpoints.rglob("*") if p.is_file()},
         }  # fmt: skip
 

@@ -10,7 +10,7 @@ from spade_agentic.evals.stats import wilson
 from spade_agentic.hooks.records import Arm, Draft
 
 from ..reader import EnvironmentPlays
-from .facts import Facts, domain_of, goals_of, mean_point, modifiers_of, win_rate
+from .facts import Facts, domain_of, goals_of, mean_and_stderr, modifiers_of, win_rate
 from .model import Cell, Dots, Figure, Funnel, Lines, Part, Point, Section, Series, Stack, Table
 
 __all__ = ["choices_section", "gates_section", "learnable_section"]
@@ -18,16 +18,16 @@ __all__ = ["choices_section", "gates_section", "learnable_section"]
 LEARNABLE = (0.2, 0.8)
 """An environment can be learned from while its win rate lies in here (paper, section 5); as in the metrics of a run."""
 LISTED_GOALS = 20
-SHOWN_REASONS = 7
-"""Refusal reasons that get a colour of their own."""
+SHOWN_REASONS = 6
+"""Refusal reasons that get a colour of their own, beside the admitted drafts and all other reasons."""
 
 
 def choices_section(facts: Facts) -> Section:
     """Skills, domains, number of goals, modifiers and goals of the admitted programs, round by round."""
     section = Section(
         "designer", "The designer's choices",
-        "What the programs that were admitted are made of, round by round. The skill of a slot is named by the curriculum; the rest "
-        "is the designer's own choice.",
+        "What the programs that were admitted are made of, round by round. The skill of a slot is named by the curriculum; the "
+        "rest is the designer's own choice.",
     )
     admitted = [d for d in facts.drafts if d.refusal is None and d.program is not None]
     if not admitted:
@@ -99,8 +99,9 @@ def _goals(facts: Facts, drafts: Sequence[Draft]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for goal, envs in sorted(users.items(), key=lambda item: (-len(item[1]), item[0]))[:LISTED_GOALS]:
         rates = [win_rate(c for env in envs for c in plays[env] if c.arm is arm) for arm in Arm]
-        regret = mean_point(facts.regrets[env].mean for env in envs if env in facts.regrets)
-        rows.append((goal, len(envs), *(None if r is None else r.value for r in rates), None if regret is None else regret.value))
+        regrets = [facts.regrets[env].mean for env in envs if env in facts.regrets]
+        mean = mean_and_stderr(regrets)[0] if regrets else None
+        rows.append((goal, len(envs), *(None if rate is None else rate.value for rate in rates), mean))
     of = f", the {LISTED_GOALS} most used of {len(users)}" if len(users) > LISTED_GOALS else ""
     return Table(
         f"Goals{of}", ("goal", "environments", *(f"{arm.value} win rate" for arm in Arm), "mean regret"), tuple(rows)
@@ -114,8 +115,8 @@ def gates_section(facts: Facts) -> Section:
     """From drafts to admitted programs: what each gate let through, and why it refused the rest."""
     section = Section(
         "gates", "What the gates refused",
-        "Every draft goes through the same gates in the same order: the designer's own compiler first, then those of the framework. "
-        "A bar is how many drafts were left after a gate.",
+        "Every draft goes through the same gates in the same order: the designer's own compiler first, then those of the "
+        "framework. A bar is how many drafts were left after a gate.",
     )
     if not facts.drafts:
         section.missing("Drafts")
@@ -125,7 +126,8 @@ def gates_section(facts: Facts) -> Section:
     for gate in [*sorted(gate for gate in by_gate if gate not in GATES), *(gate for gate in GATES if gate in by_gate)]:
         left -= by_gate[gate]
         stages.append((f"after {gate}", left))
-    section.figures.append(Figure("From drafts to environments", "Drafts left after each gate that refused any.", Funnel("drafts", tuple(stages))))
+    chart = Funnel("drafts", tuple(stages))
+    section.figures.append(Figure("From drafts to environments", "Drafts left after each gate that refused any.", chart))
     _refusals(section, facts)
     return section
 
@@ -139,15 +141,12 @@ def _refusals(section: Section, facts: Facts) -> None:
     if not ordered:
         section.notes.append("Nothing was refused.")
         return
-    shown, rest = ordered[:SHOWN_REASONS], ordered[SHOWN_REASONS:]
-    groups = [("admitted", [d for d in facts.drafts if d.refusal is None]), *((r, reasons[r]) for r in shown[: SHOWN_REASONS - 1])]
-    rest = [*shown[SHOWN_REASONS - 1 :], *rest]
-    if rest:
-        groups.append((rest[0] if len(rest) == 1 else "other reasons", [d for r in rest for d in reasons[r]]))
-    parts = []
-    for name, drafts in groups:
-        counts = Counter(draft.round_index for draft in drafts)
-        parts.append(Part(name, tuple(float(counts[r]) for r in facts.rounds)))
+    groups = {"admitted": [d for d in facts.drafts if d.refusal is None]}
+    groups |= {reason: reasons[reason] for reason in ordered[:SHOWN_REASONS]}
+    if rest := ordered[SHOWN_REASONS:]:
+        groups["other reasons"] = [d for reason in rest for d in reasons[reason]]
+    counts = {name: Counter(d.round_index for d in drafts) for name, drafts in groups.items()}
+    parts = [Part(name, tuple(float(counted[r]) for r in facts.rounds)) for name, counted in counts.items()]
     section.figures.append(
         Figure(
             "Drafts by outcome", "Drafts of each round: admitted, and refused by reason.",
@@ -167,15 +166,16 @@ def learnable_section(facts: Facts) -> Section:
     low, high = LEARNABLE
     section = Section(
         "learnable", "Learnable share",
-        f"An environment teaches something while its plain win rate lies between {low} and {high}: a group of plays that are all "
-        "won or all lost has no advantage.",
+        f"An environment teaches something while its plain win rate lies between {low} and {high}: a group of plays that are "
+        "all won or all lost has no advantage.",
     )
     groups: dict[tuple[int, str], list[EnvironmentPlays]] = defaultdict(list)
     for cell in facts.plays:
         index = facts.round_at(cell.step)
         if cell.arm is Arm.PLAIN and index is not None:
             groups[index, cell.env_id].append(cell)
-    rates = [(index, env, rate.value) for (index, env), cells in sorted(groups.items()) if (rate := win_rate(cells)) is not None]
+    known = [(key, win_rate(cells)) for key, cells in sorted(groups.items())]
+    rates = [(index, env, rate.value) for (index, env), rate in known if rate is not None]
     if not rates:
         section.missing("Plain plays")
         return section
@@ -187,13 +187,15 @@ def learnable_section(facts: Facts) -> Section:
     dots = Dots("environments", tuple(Point(index, rate) for index, _, rate in rates), tuple(env for _, env, _ in rates))
     section.figures.append(
         Figure(
-            "Learnable share by round", "Share of the environments that were played in a round; the band is Wilson's 95 % interval.",
+            "Learnable share by round",
+            "Share of the environments that were played in a round; the band is Wilson's 95 % interval.",
             Lines("round", "share", (Series("learnable", tuple(shares)),), y_range=(0.0, 1.0), percent=True),
         )
     )
     section.figures.append(
         Figure(
-            "Win rates of the environments", "Each dot is one environment in one round; the shaded stripe is the learnable range.",
+            "Win rates of the environments",
+            "Each dot is one environment in one round; the shaded stripe is the learnable range.",
             Lines("round", "plain win rate", (), dots=(dots,), y_range=(0.0, 1.0), percent=True, zone=LEARNABLE),
         )
     )

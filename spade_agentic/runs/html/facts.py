@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from spade_agentic.evals.stats import Interval, clustered_wilson, mean_interval
+from spade_agentic.evals.stats import Interval, clustered_wilson
 from spade_agentic.hooks.records import Arm, Draft, Environment, Regret
 
 from ..reader import EnvironmentPlays, EvaluationRow, MetricsRow, StoreReader
 from ..summary import RunSummary, show_run
 
-__all__ = ["NOT_SAID", "Facts", "domain_of", "goals_of", "interval_of", "mean_point", "modifiers_of", "read_facts", "win_rate"]
+__all__ = [
+    "NOT_SAID", "Facts", "by_round", "domain_of", "goals_of", "interval_of", "mean_and_stderr", "modifiers_of", "read_facts",
+    "win_rate",
+]
 
 NOT_SAID = "(not said)"
 """The domain of a program whose designer names none."""
@@ -110,10 +114,12 @@ def by_round(
     return [(index, rate) for index, rate in rates if rate is not None]
 
 
-def mean_point(values: Iterable[float]) -> Interval | None:
-    """Mean with its 95 % interval over ``values``; one value alone has none (infinite ends)."""
-    listed = list(values)
-    return mean_interval(listed) if listed else None
+def mean_and_stderr(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and standard error of the mean; one value alone has no error."""
+    count, mean = len(values), math.fsum(values) / len(values)
+    if count == 1:
+        return mean, None
+    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count)
 
 
 def interval_of(result: dict[str, Any], key: str) -> Interval | None:

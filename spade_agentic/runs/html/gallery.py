@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One turn: what the agent said beside its calls, its calls in short, what came back, and what was wrong with it if anything."""
+    """One turn: what the agent said beside its calls, its calls in short, what came back, and how it failed, if it did."""
 
     said: Text
     calls: tuple[Text, ...]
@@ -68,7 +68,7 @@ class PlayView:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One environment. ``pairs`` counts pairs by outcome; ``parting`` is the first turn (from 1) in which the two plays differ."""
+    """One environment. ``pairs`` counts pairs by outcome; ``parting`` is the first turn (from 1) where the two plays differ."""
 
     env_id: str
     skill: str
@@ -170,7 +170,7 @@ def _pairs(names: Iterable[PlayName]) -> list[_Pair]:
 
 def _best(pairs: Sequence[_Pair]) -> _Pair:
     """The first pair that the hint decided, else the first whose ends differ, else the first that lived, else the first."""
-    wanted = (
+    wanted: tuple[Callable[[_Pair], bool], ...] = (
         lambda pair: len(pair) == 2 and not pair[0].won and pair[1].won and not _void(pair),
         lambda pair: len(pair) == 2 and pair[0].won != pair[1].won and not _void(pair),
         lambda pair: not _void(pair),

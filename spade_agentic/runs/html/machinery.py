@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from .model import Cell, Figure, Lines, Part, Point, Section, Series, Stack, Tab
 
 __all__ = ["mismatch_section", "time_section"]
 
-STAGES = ("evaluating", "designing", "playing", "updating", "committing", "publishing")
+STAGES = ("starting", "evaluating", "designing", "playing", "updating", "committing", "publishing")
 """Where a step spends its time; any other stage that was recorded comes after these."""
 
 
@@ -22,8 +23,8 @@ def mismatch_section(facts: Facts) -> Section:
     """How far the engine that samples and the learner that trains are apart, and how old the sampled tokens are."""
     section = Section(
         "mismatch", "Engine and learner",
-        "The same weights give slightly different probabilities in the engine that samples and in the learner that trains. Drafts "
-        "are sampled up to an interval before they are trained, so that the designer's difference is one of weights as well.",
+        "The same weights give slightly different probabilities in the engine that samples and in the learner that trains. "
+        "Drafts are sampled up to an interval before they are trained, so the designer's difference is one of weights too.",
     )
     for role in Role:
         quantiles = [(name, f"{role.value}/ratio_{name}") for name in ("p01", "p50", "mean", "p99")]
@@ -32,7 +33,7 @@ def mismatch_section(facts: Facts) -> Section:
             section.figures.append(
                 Figure(
                     f"Log-probability difference, {role.value}",
-                    f"Learner minus engine for the {role.value}'s trained tokens, in nats: quantiles, and the logarithm of the mean ratio.",
+                    f"Learner minus engine on the {role.value}'s trained tokens: quantiles, and the log of the mean ratio.",
                     Lines("step", "nats", curves, zero=True),
                 )
             )
@@ -70,7 +71,8 @@ def _log(ratio: float) -> float | None:
 
 def time_section(facts: Facts) -> Section:
     """Where the time and the tokens went."""
-    section = Section("time", "Time and tokens", "Per step, and over the run. What a killed attempt at a step spent is in no step.")
+    lead = "Per step, and over the run. What a killed attempt at a step spent is in no step."
+    section = Section("time", "Time and tokens", lead)
     if not facts.metrics:
         section.missing("Steps")
         return section
@@ -87,7 +89,7 @@ def _time(section: Section, facts: Facts) -> None:
     if not stages:
         section.missing("Time per stage")
         elapsed = [0.0, *(row.elapsed_s for row in facts.metrics)]
-        spent = tuple(later - sooner for sooner, later in zip(elapsed, elapsed[1:], strict=False))
+        spent = tuple(later - sooner for sooner, later in itertools.pairwise(elapsed))
         section.figures.append(
             Figure("Time by step", "Seconds from commit to commit.", Stack("step", "seconds", steps, (Part("step", spent),)))
         )

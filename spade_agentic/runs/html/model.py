@@ -6,10 +6,9 @@ it is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Cell", "Dots", "Figure", "Funnel", "Lines", "Part", "Point", "Section", "Series", "Stack", "Table"]
+__all__ = ["Cell", "Dots", "Figure", "Funnel", "Lines", "Part", "Point", "Section", "Series", "Stack", "Table", "table_of"]
 
 Cell = str | int | float | None
 """``None`` is drawn as a dash: not recorded, or nothing that could be said."""
@@ -46,7 +45,7 @@ class Dots:
 class Lines:
     """Curves with bands over a common axis.
 
-    ``y_range`` fixes the vertical axis, else it fits what is shown. ``percent``: values are fractions and read as per cent.
+    ``x_range`` and ``y_range`` fix an axis, else it fits what is shown. ``percent``: values are fractions and read as per cent.
     ``zone`` shades a horizontal stripe. ``zero`` draws a line at 0.
     """
 
@@ -54,10 +53,16 @@ class Lines:
     y_label: str
     series: tuple[Series, ...]
     dots: tuple[Dots, ...] = ()
+    x_range: tuple[float, float] | None = None
     y_range: tuple[float, float] | None = None
     percent: bool = False
     zone: tuple[float, float] | None = None
     zero: bool = False
+
+    @property
+    def items(self) -> list[Series | Dots]:
+        """All that is drawn, in the order of its colours."""
+        return [*self.series, *self.dots]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,25 +134,23 @@ def table_of(figure: Figure) -> Table:
     if isinstance(chart, Funnel):
         return Table(figure.title, ("stage", chart.unit), chart.stages)
     if isinstance(chart, Stack):
-        rows = [(part.name, *part.values) for part in chart.parts]
-        return Table(figure.title, (chart.x_label, *chart.columns), tuple(rows))
+        layers: list[tuple[Cell, ...]] = [(part.name, *part.values) for part in chart.parts]
+        return Table(figure.title, (chart.x_label, *chart.columns), tuple(layers))
     return _table_of_lines(figure.title, chart)
 
 
 def _table_of_lines(title: str, chart: Lines) -> Table:
     xs = sorted({point.x for series in chart.series for point in series.points})
     found = [{point.x: point for point in series.points} for series in chart.series]
-    rows: list[tuple[Cell, ...]] = [(x, *(_with_band(points.get(x)) for points in found)) for x in xs]
-    rows += [(label, *_only(i, len(chart.series), point.y)) for i, dots in enumerate(chart.dots) for label, point in _labelled(dots)]
-    return Table(title, (chart.x_label, *(series.name for series in chart.series)), tuple(rows))
-
-
-def _labelled(dots: Dots) -> Sequence[tuple[str, Point]]:
-    return list(zip(dots.labels, dots.points, strict=True))
-
-
-def _only(index: int, width: int, value: float) -> list[Cell]:
-    return [value if place == min(index, width - 1) else None for place in range(width)]
+    blanks = [None] * len(chart.dots)
+    rows: list[tuple[Cell, ...]] = [(x, *(_with_band(points.get(x)) for points in found), *blanks) for x in xs]
+    before, after = len(chart.series), len(chart.dots)
+    for index, dots in enumerate(chart.dots):
+        for label, point in zip(dots.labels, dots.points, strict=True):
+            blank: list[Cell] = [None] * (before + after)
+            blank[before + index] = point.y
+            rows.append((f"{point.x:g}: {label}", *blank))
+    return Table(title, (chart.x_label, *(item.name for item in chart.items)), tuple(rows))
 
 
 def _with_band(point: Point | None) -> Cell:

@@ -1,8 +1,8 @@
 """Pages: sections drawn into one self-contained HTML file.
 
 Everything that a model or a generated program wrote is hostile here. Templates escape whatever is put into them, charts escape
-their own text, characters that a terminal or a reader could be fooled by are written out, and the page's Content-Security-Policy
-allows one style sheet by its hash and nothing else: no script, no image, no font, no connection.
+their own text, characters that a reader could be fooled by are written out, and the page's Content-Security-Policy allows one
+style sheet by its hash and nothing else: no script, no image, no font, no connection.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ from markupsafe import Markup
 from spade_agentic import __version__
 
 from ..files import replace_file
+from ..layout import RunDir
 from ..live import duration
+from ..report import gains, points_text
 from ..summary import RunSummary
 from .designer import choices_section, gates_section, learnable_section
 from .facts import Facts, read_facts
 from .gallery import read_gallery
 from .machinery import mismatch_section, time_section
 from .model import Cell, Figure, Section, Table, table_of
-from .success import heldout_section, points_text, regret_section, training_section
-from .svg import COLOURS, draw, legend_of, mark
+from .success import heldout_section, regret_section, training_section
+from .svg import COLOURS, draw, legend_of
 
 __all__ = ["GALLERY", "render", "report_page", "sections_of", "write_report"]
 
 GALLERY = 12
 """Environments in the gallery, unless more are asked for."""
 
-_INVISIBLE = [*range(0x00, 0x09), 0x0B, 0x0C, *range(0x0E, 0x20), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, 0xFEFF]
+_INVISIBLE = [*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, 0xFEFF]
 _INVISIBLE += [*range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0xD800, 0xE000)]
 _WRITTEN_OUT = {code: f"\\u{code:04x}" if code > 0xFF else f"\\x{code:02x}" for code in _INVISIBLE}
 """Controls, marks that turn the direction of text, and halves of surrogate pairs, which no file can hold."""
@@ -50,7 +52,7 @@ def write_report(run_dir: Path, path: Path | None = None, *, gallery: int = GALL
     Returns the path. Raises :class:`~spade_agentic.errors.RunDirError` where there is no run, StoreError for a broken one, and
     ``OSError`` where the file cannot be written.
     """
-    target = path or Path(run_dir) / "report.html"
+    target = path or RunDir(Path(run_dir)).report
     replace_file(target, report_page(run_dir, gallery=gallery).encode(), durable=False)
     return target
 
@@ -59,7 +61,7 @@ def report_page(run_dir: Path, *, gallery: int = GALLERY) -> str:
     """The report as HTML; raises as :func:`write_report` does."""
     facts = read_facts(run_dir)
     files = [("weights", facts.summary.checkpoint)] if facts.summary.checkpoint else []
-    table = Table("Files", ("what", "path"), tuple([*files, *facts.summary.paths.items()]))
+    table = Table("Files", ("what", "path"), (*files, *facts.summary.paths.items()))
     extra = [("gallery", "Gallery of environments"), ("config", "Configuration and files")]
     return render(
         "report.html.jinja", sections_of(facts), extra, run=facts.summary, headline=_headline(facts.summary, facts),
@@ -82,24 +84,26 @@ def _headline(run: RunSummary, facts: Facts) -> list[tuple[str, str, str]]:
     for rate, pair in run.evaluation.items():
         before, after = (None if pair[when] is None else pair[when]["value"] for when in ("before", "after"))  # type: ignore[index]
         items.append((f"held-out success, {rate}", f"{percent(before)} → {percent(after)}", _change(facts, rate)))
-    first, last = (None if r is None else f"{r['mean']:+.3f} ± {r['stderr']:.3f}" for r in (run.regret["first"], run.regret["last"]))
     return [
         *items,
-        ("regret, first round → last", f"{_mean(run, 'first')} → {_mean(run, 'last')}", f"{first or '–'} → {last or '–'}"),
+        ("regret, first round → last", f"{_regret(run, 'first')} → {_regret(run, 'last')}", _errors(run)),
         ("drafts", f"{run.drafts:,}", f"{run.admitted:,} admitted, {sum(run.refused.values()):,} refused, {run.rounds} rounds"),
         ("plays", f"{run.plays:,}", f"{run.plays_void:,} void, {run.sampled_tokens:,} sampled tokens"),
         ("time", duration(run.wall_s), f"{run.steps} steps"),
     ]
 
 
-def _mean(run: RunSummary, when: str) -> str:
+def _regret(run: RunSummary, when: str) -> str:
     regret = run.regret[when]
     return "–" if regret is None else f"{regret['mean']:+.2f}"
 
 
-def _change(facts: Facts, rate: str) -> str:
-    from ..report import gains
+def _errors(run: RunSummary) -> str:
+    known = [regret for when in ("first", "last") if (regret := run.regret[when]) is not None]
+    return ", ".join(f"± {r['stderr']:.2f} over {r['environments']:g} environments" for r in known)
 
+
+def _change(facts: Facts, rate: str) -> str:
     name = facts.config.get("evaluation", {}).get("name", "heldout")
     found = gains([row for row in facts.evaluations if row.name == name]).get(rate)
     return "" if found is None else f"{points_text(found)}, paired"
@@ -137,7 +141,7 @@ def _drawn(section: Section) -> Mapping[str, Any]:
 
 
 def _drawn_figure(figure: Figure, ident: str) -> dict[str, Any]:
-    legend = [(Markup(mark(colour)), name) for colour, name in legend_of(figure)]
+    legend = [(Markup(key), name) for key, name in legend_of(figure)]
     return {"figure": figure, "svg": Markup(draw(figure, ident)), "legend": legend, "table": table_of(figure)}
 
 
@@ -154,7 +158,7 @@ def cell(value: Cell, share: bool) -> str:
         return value
     if share:
         return f"{value * 100:.0f} %"
-    return f"{int(value):,}" if math.isfinite(value) and value == int(value) else f"{value:.4g}"
+    return f"{int(value):,}" if math.isfinite(value) and value == int(value) else f"{value:.3g}"
 
 
 def _cell_class(value: Cell, share: bool) -> Markup:

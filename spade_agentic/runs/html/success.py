@@ -10,14 +10,15 @@ from typing import Any
 
 from spade_agentic.evals.heldout import gain
 from spade_agentic.evals.stats import Interval
-from spade_agentic.hooks.records import Arm, Environment
+from spade_agentic.hooks.records import Arm, Environment, Regret
 
 from ..reader import EvaluationRow
-from .facts import Facts, by_round, domain_of, interval_of, mean_point, win_rate
+from ..report import points_text
 from .axes import nice_ticks
+from .facts import Facts, by_round, domain_of, interval_of, mean_and_stderr, win_rate
 from .model import Cell, Dots, Figure, Lines, Point, Section, Series, Table
 
-__all__ = ["heldout_section", "regret_section", "training_section"]
+__all__ = ["by_step", "heldout_section", "regret_points", "regret_section", "training_section"]
 
 Of = Callable[[Environment], str]
 BY: tuple[tuple[str, Of], ...] = (
@@ -101,12 +102,6 @@ def _gain(first: dict[str, Any], last: dict[str, Any], rate: str) -> Interval | 
     return gain(*instances) if all(isinstance(i, dict) for i in instances) else None  # type: ignore[arg-type]
 
 
-def points_text(change: Interval) -> str:
-    """A difference of rates, in percentage points."""
-    ends = f" [{change.low * 100:+.1f}, {change.high * 100:+.1f}]" if math.isfinite(change.low) else ""
-    return f"{change.value * 100:+.1f} points{ends}"
-
-
 def _short(key: str, prefix: str) -> str:
     return key.removeprefix(f"{prefix}/") if prefix else key
 
@@ -123,10 +118,10 @@ def training_section(facts: Facts) -> Section:
     """Win rate of the plays that were made for training, both arms, over steps and by skill and domain over rounds."""
     section = Section(
         "training", "Win rate in training",
-        "Not a learning curve: the environments change with every round, and the designer follows the agent. The distance of the "
-        "two arms is what matters. Bands are 95 % intervals with environments as the sample.",
+        "Not a learning curve: the environments change with every round, and the designer follows the agent. The distance of "
+        "the two arms is what matters. Bands are 95 % intervals with environments as the sample.",
     )
-    series = tuple(s for arm in Arm if (s := _by_step(facts, arm)).points)
+    series = tuple(s for arm in Arm if (s := by_step(facts, arm)).points)
     if not series:
         section.missing("Plays")
         return section
@@ -140,12 +135,13 @@ def training_section(facts: Facts) -> Section:
         for name in sorted({of(environment) for environment in facts.environments.values()}):
             curves = tuple(s for arm in Arm if (s := _by_round(facts, arm, of, name)).points)
             if curves:
-                chart = Lines("round", "win rate", curves, y_range=(0.0, 1.0), percent=True)
+                chart = Lines("round", "win rate", curves, x_range=_rounds(facts), y_range=(0.0, 1.0), percent=True)
                 section.figures.append(Figure(f"{what} {name}", f"Win rate by round in the {what} {name}.", chart, small=True))
     return section
 
 
-def _by_step(facts: Facts, arm: Arm) -> Series:
+def by_step(facts: Facts, arm: Arm) -> Series:
+    """Win rate of the plays of ``arm`` in each step, with its interval."""
     cells = [cell for cell in facts.plays if cell.arm is arm]  # in the order of their steps
     rates = [(step, win_rate(group)) for step, group in itertools.groupby(cells, key=lambda cell: cell.step)]
     return Series(arm.value, tuple(_point(step, rate) for step, rate in rates if rate is not None))
@@ -163,8 +159,8 @@ def regret_section(facts: Facts) -> Section:
     """Hint-regret by the round that made the environments."""
     section = Section(
         "regret", "Hint-regret",
-        "Mean return with the hint minus mean return without it, on the same instances. Of every environment the first measurement "
-        "counts, in the round that made it. Bands are 95 % intervals with environments as the sample; a dot is one environment.",
+        "Mean return with the hint minus mean return without it, on the same instances. Of every environment the first "
+        "measurement counts, in the round that made it. Bands are one standard error of the mean over environments.",
     )
     if not facts.regrets:
         section.missing("Regret")
@@ -174,7 +170,7 @@ def regret_section(facts: Facts) -> Section:
         "environments", tuple(Point(facts.environments[env].round_index, regret.mean) for env, regret in items),
         tuple(_label(facts.environments[env]) for env, _ in items),
     )  # fmt: skip
-    mean = _regret_series(facts, "mean", lambda environment: True)
+    mean = Series("mean", regret_points(facts))
     section.figures.append(
         Figure(
             "Regret by round", "Above 0 hints help: there is something to learn. Each dot is one environment.",
@@ -182,8 +178,8 @@ def regret_section(facts: Facts) -> Section:
         )
     )
     arms = (
-        Series("hinted", _means(facts, lambda env: facts.regrets[env].hinted_mean)),
-        Series("plain", _means(facts, lambda env: facts.regrets[env].plain_mean)),
+        Series("hinted", _means(facts, lambda regret: regret.hinted_mean)),
+        Series("plain", _means(facts, lambda regret: regret.plain_mean)),
     )
     section.figures.append(
         Figure(
@@ -197,10 +193,14 @@ def regret_section(facts: Facts) -> Section:
     ]  # fmt: skip
     y_range = _common_range(curve for _, curve in parts)
     for what, curve in parts:
-        chart = Lines("round", "regret", (curve,), y_range=y_range, zero=True)
+        chart = Lines("round", "regret", (curve,), x_range=_rounds(facts), y_range=y_range, zero=True)
         caption = f"Regret by round in the {what} {curve.name}."
         section.figures.append(Figure(f"{what} {curve.name}", caption, chart, small=True))
     return section
+
+
+def _rounds(facts: Facts) -> tuple[float, float]:
+    return float(min(facts.rounds)), float(max(facts.rounds))
 
 
 def _common_range(curves: Iterable[Series]) -> tuple[float, float]:
@@ -215,17 +215,24 @@ def _label(environment: Environment) -> str:
 
 
 def _regret_series(facts: Facts, name: str, keep: Callable[[Environment], bool]) -> Series:
+    return Series(name, _means(facts, lambda regret: regret.mean, keep))
+
+
+def regret_points(facts: Facts) -> tuple[Point, ...]:
+    """Mean regret by round, over all its environments."""
+    return _means(facts, lambda regret: regret.mean)
+
+
+def _means(
+    facts: Facts, value: Callable[[Regret], float], keep: Callable[[Environment], bool] = lambda environment: True
+) -> tuple[Point, ...]:
+    """By round, the mean over its environments, give or take its standard error; of a single one there is no error to say."""
     grouped: dict[int, list[float]] = defaultdict(list)
     for env, regret in facts.regrets.items():
         if keep(facts.environments[env]):
-            grouped[facts.environments[env].round_index].append(regret.mean)
-    means = [(index, mean_point(values)) for index, values in sorted(grouped.items())]
-    return Series(name, tuple(_point(index, mean) for index, mean in means if mean is not None))
-
-
-def _means(facts: Facts, value: Callable[[str], float]) -> tuple[Point, ...]:
-    grouped: dict[int, list[float]] = defaultdict(list)
-    for env in facts.regrets:
-        grouped[facts.environments[env].round_index].append(value(env))
-    means = [(index, mean_point(values)) for index, values in sorted(grouped.items())]
-    return tuple(_point(index, mean) for index, mean in means if mean is not None)
+            grouped[facts.environments[env].round_index].append(value(regret))
+    points = []
+    for index, values in sorted(grouped.items()):
+        mean, stderr = mean_and_stderr(values)
+        points.append(Point(index, mean, *((None, None) if stderr is None else (mean - stderr, mean + stderr))))
+    return tuple(points)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from .axes import nice_ticks
-from .model import Dots, Figure, Funnel, Lines, Point, Series, Stack
+from .model import Dots, Figure, Funnel, Lines, Part, Point, Series, Stack
 
-__all__ = ["COLOURS", "draw", "legend_of", "mark"]
+__all__ = ["COLOURS", "draw", "legend_of"]
 
 COLOURS = 8
 """Classes ``c0`` to ``c7`` in the style sheet; the shape of a mark tells curves apart where colour does not."""
@@ -46,19 +46,23 @@ def draw(figure: Figure, ident: str) -> str:
     return _serialise(root)
 
 
-def legend_of(figure: Figure) -> list[tuple[int, str]]:
-    """``(colour, name)`` of what a chart shows side by side; empty where there is only one thing."""
+def legend_of(figure: Figure) -> list[tuple[str, str]]:
+    """``(mark, name)`` of what a chart shows side by side, the mark as ``<svg>``; empty where there is only one thing."""
     chart = figure.chart
     if isinstance(chart, Funnel):
         return []
-    named = [*chart.series, *chart.dots] if isinstance(chart, Lines) else [*chart.parts]
-    return [(index % COLOURS, item.name) for index, item in enumerate(named)] if len(named) > 1 else []
+    named: Sequence[Series | Dots | Part] = chart.items if isinstance(chart, Lines) else chart.parts
+    return [(_key(index, item), item.name) for index, item in enumerate(named)] if len(named) > 1 else []
 
 
-def mark(index: int) -> str:
-    """The mark of the curve ``index``, for a legend."""
+def _key(index: int, item: Series | Dots | Part) -> str:
     root = _Element("svg", {"viewBox": "0 0 14 14", "width": "14", "height": "14", "class": "key", "aria-hidden": "true"})
-    _mark(root, index, 7, 7, "")
+    if isinstance(item, Series):
+        _mark(root, index, 7, 7, "")
+    elif isinstance(item, Dots):
+        _add(root, "circle", cx=7, cy=7, r=2.5, cls=f"dot c{index % COLOURS}")
+    else:
+        _add(root, "rect", x=2, y=2, width=10, height=10, cls=f"part c{index % COLOURS}")
     return _serialise(root)
 
 
@@ -86,10 +90,11 @@ class _Frame:
 
 def _frame(chart: Lines, width: int, height: int) -> tuple[_Frame, list[float], list[float]]:
     """The frame that holds all of ``chart``, and the ticks of both axes."""
-    points = [point for item in (*chart.series, *chart.dots) for point in item.points]
+    points = [point for item in chart.items for point in item.points]
     xs = [point.x for point in points]
-    ys = [value for point in points for value in (point.y, point.low, point.high) if value is not None and math.isfinite(value)]
-    low_x, high_x = min(xs, default=0.0), max(xs, default=1.0)
+    ends = [value for point in points for value in (point.y, point.low, point.high)]
+    ys = [value for value in ends if value is not None and math.isfinite(value)]
+    low_x, high_x = chart.x_range or (min(xs, default=0.0), max(xs, default=1.0))
     if low_x == high_x:
         low_x, high_x = low_x - 0.5, high_x + 0.5
     margin = (high_x - low_x) * 0.03
@@ -184,9 +189,9 @@ def _axes(
             _add(root, "line", x1=_LEFT, x2=right, y1=y, y2=y, cls="grid")
             _label(root, _LEFT - 6, y + 4, _value(tick, percent), "end")
     _add(root, "line", x1=_LEFT, x2=right, y1=bottom, y2=bottom, cls="axis")
-    for x, name in x_ticks:
+    for x, tick_name in x_ticks:
         _add(root, "line", x1=x, x2=x, y1=bottom, y2=bottom + 4, cls="axis")
-        _label(root, x, bottom + 16, name, "middle")
+        _label(root, x, bottom + 16, tick_name, "middle")
     _label(root, (_LEFT + right) / 2, frame.height - 6, x_label, "middle", cls="name")
     middle = (_TOP + bottom) / 2
     name = _label(root, 12, middle, y_label, "middle", cls="name")
