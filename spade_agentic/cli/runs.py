@@ -102,16 +102,37 @@ def watch(
     every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, help="Time between two looks.")] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document a line, one for each look.")] = False,
 ) -> None:
-    """Follow a run from another terminal: what is in flight, and what happened since."""
+    """Follow a run from another terminal: every play in flight with its stage, time and last progress, and what happened."""
     from spade_agentic.runs import find_run, watch_run
 
-    for update in watch_run(find_run(name, root), follow=not once, every_s=every):
+    run_dir = find_run(name, root)
+    if sys.stdout.isatty() and not once and not as_json:
+        _watch_on_screen(run_dir, every)
+        return
+    for update in watch_run(run_dir, follow=not once, every_s=every):
         if as_json:
-            look = {"running": update.running, "status": update.status, "events": update.events}
+            look = {"running": update.running, "age_s": update.age_s, "status": update.status, "events": update.events}
             say(json.dumps(look, ensure_ascii=False))
         else:
             say(str(update))
         sys.stdout.flush()
+
+
+def _watch_on_screen(run_dir: Path, every_s: float) -> None:
+    """The same, redrawn in place: events scroll by above what is in flight, as far as that fits."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    from spade_agentic.runs import watch_run
+
+    console = Console(highlight=False)
+    with Live(console=console, auto_refresh=False) as live:
+        for update in watch_run(run_dir, every_s=every_s, idle_s=every_s):
+            for line in update.event_lines():
+                live.console.print(Text(line))
+            room = console.height - 4  # the status, the heads, what is left out, and the line of the cursor
+            live.update(Text("\n".join(update.lines(most=room)), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 @app.command(cls=Command)
@@ -248,7 +269,9 @@ def _success(arm: dict[str, Any] | None) -> str:
 
 
 def _print_transcript(text: dict[str, Any]) -> None:
+    from spade_agentic.runs.visible import visible
+
     say(f"{text['play_id']}: {text['arm']}, seed {text['seed']}, return {text['reward']}, {text['stop']}")
     for message in text["messages"]:
         outcome = f" ({message['outcome']})" if "outcome" in message else ""
-        say(f"\n--- {message['role']}{outcome}\n{message['content']}")
+        say(visible(f"\n--- {message['role']}{outcome}\n{message['content']}"))

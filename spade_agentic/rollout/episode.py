@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from spade_agentic.errors import ContextOverflow, EnvironmentFault, EnvironmentTimeout
 from spade_agentic.hooks.kinds import SandboxProgram, StepObservation
@@ -19,7 +19,7 @@ from .parsing import MALFORMED_OBSERVATION, ParsedTurn, parse_completion
 from .rendering import Message, Rendering
 from .session import Session
 
-__all__ = ["PlayKey", "play_episode", "with_hint"]
+__all__ = ["PlayKey", "PlayStage", "play_episode", "with_hint"]
 
 HINT_HEADER = "\n\nHint: "
 
@@ -39,6 +39,10 @@ class PlayKey:
     arm: Arm
 
 
+PlayStage = Literal["resetting", "sampling", "acting"]
+"""What a play waits for: the environment's first observation, the policy, or the environment's answer to an action."""
+
+
 @dataclass(slots=True)
 class _Ending:
     stop: StopReason
@@ -48,16 +52,16 @@ class _Ending:
 
 async def play_episode(
     environment: Environment, program: SandboxProgram, session: Session, rendering: Rendering, key: PlayKey, *,
-    on_turn: Callable[[], None] | None = None,
+    on_turn: Callable[[], None] | None = None, on_stage: Callable[[PlayStage], None] | None = None,
 ) -> Play:
-    """Play one instance to its end; ``on_turn`` is called after every turn.
+    """Play one instance to its end; ``on_turn`` is called after every turn, ``on_stage`` whenever the play waits for another.
 
     The return is the last reward, clipped to [-1, 1], if the environment ended the play (also by its verdict on an
     answer), else 0. An EnvironmentFault makes the play void; it is never charged to the agent.
     Raises EngineError and SandboxError: those are ours, and no play.
     """
     started = time.monotonic()
-    episode = _Episode(environment, program, session, rendering, key, on_turn)
+    episode = _Episode(environment, program, session, rendering, key, on_turn, on_stage)
     try:
         ending = await episode.run()
     except EnvironmentTimeout as fault:
@@ -86,7 +90,7 @@ async def play_episode(
 class _Episode:
     def __init__(
         self, environment: Environment, program: SandboxProgram, session: Session, rendering: Rendering, key: PlayKey,
-        on_turn: Callable[[], None] | None,
+        on_turn: Callable[[], None] | None, on_stage: Callable[[PlayStage], None] | None,
     ) -> None:
         self.instance = Instance(program, key.seed)
         self.turns: list[Turn] = []
@@ -97,16 +101,19 @@ class _Episode:
         self._session = session
         self._rendering = rendering
         self._on_turn = on_turn
+        self._enter = on_stage or (lambda stage: None)
         self._text_only = environment.program.kind is ProgramKind.TEXT
         self._tools = None if self._text_only else list(self._manifest.get("tools") or ())
 
     async def run(self) -> _Ending:
+        self._enter("resetting")
         first = await self.instance.reset()
         self.first_observation = first.text
         system = str(self._manifest.get("system") or "")
         messages: list[Message] = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": with_hint(first.text, self._hint)})
         for _ in range(self._max_turns):
+            self._enter("sampling")
             try:
                 text, completion = await self._session.say(messages, tools=self._tools)
             except ContextOverflow:
@@ -117,6 +124,7 @@ class _Episode:
             if parsed.outcome is ParseOutcome.TRUNCATED:
                 self.turns.append(Turn(text, parsed.outcome, (), ()))
                 return _Ending(StopReason.TRUNCATED if self._session.room > 0 else StopReason.CONTEXT_LIMIT)
+            self._enter("acting")
             observations, ending = await self._act(parsed)
             self.turns.append(Turn(text, parsed.outcome, parsed.calls, tuple(observations)))
             if self._on_turn is not None:

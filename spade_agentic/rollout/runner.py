@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from spade_agentic.errors import EnvironmentFault, SandboxError
 from spade_agentic.hooks.kinds import InferenceEngine, Sandbox, SandboxProgram
 from spade_agentic.hooks.records import Arm, Environment, Play, Role, Sampling, StopReason, Trajectory
 
-from .episode import PlayKey, play_episode
+from .episode import PlayKey, PlayStage, play_episode
 from .rendering import Rendering
 from .scheduler import Admission, Job, Scheduler
 from .session import Session, Ticket
@@ -27,6 +27,7 @@ class PlayWatch(Protocol):
 
     def plays_expected(self, count: int) -> None: ...
     def play_started(self, play_id: str, env_id: str, arm: Arm) -> None: ...
+    def play_entered(self, play_id: str, stage: PlayStage) -> None: ...
     def play_progressed(self, play_id: str) -> None: ...
     def play_finished(self, play: Play) -> None: ...
 
@@ -166,8 +167,13 @@ class RolloutRunner:
                 reward=0.0, won=False, stop=StopReason.ENVIRONMENT_FAULT, fault=str(program),
             )
         session = self.session(Role.AGENT, sampling, noise=request.noise, request_id=key.play_id, ticket=ticket)
-        on_turn = (lambda: watch.play_progressed(key.play_id)) if watch is not None else None
-        return await play_episode(request.environment, program, session, self.rendering, key, on_turn=on_turn)
+        told: dict[str, Any] = {}
+        if watch is not None:
+            told = {
+                "on_turn": lambda: watch.play_progressed(key.play_id),
+                "on_stage": lambda stage: watch.play_entered(key.play_id, stage),
+            }
+        return await play_episode(request.environment, program, session, self.rendering, key, **told)
 
 
 def pair_requests(

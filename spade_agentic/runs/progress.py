@@ -22,17 +22,19 @@ RECENT_STEPS = 5
 """Steps that the time left is estimated from."""
 NO_PART_OF_A_STEP = ("starting", "evaluating")
 """Stages whose time says nothing about how long the next step will take."""
-LISTED_IN_FLIGHT = 200
+LISTED_IN_FLIGHT = 1000
+"""Plays that ``status.json`` lists one by one, those without progress for longest first; a run on one machine has fewer."""
 
 
 @dataclass(slots=True)
 class InFlight:
-    """A play that runs. Times are of the monotonic clock, in seconds."""
+    """A play that runs. ``turn`` counts finished ones; times are of the monotonic clock, in seconds."""
 
     play_id: str
     env_id: str
     arm: Arm
     started: float
+    stage: str = "starting"
     turn: int = 0
     progressed: float = 0.0
 
@@ -91,6 +93,10 @@ class Progress:
         self.playing_since = self.playing_since or now
         self.in_flight[play_id] = InFlight(play_id, env_id, arm, now, progressed=now)
 
+    def play_entered(self, play_id: str, stage: str) -> None:
+        if (play := self.in_flight.get(play_id)) is not None:
+            play.stage, play.progressed = stage, self.clock()
+
     def play_progressed(self, play_id: str) -> None:
         if (play := self.in_flight.get(play_id)) is not None:
             play.turn += 1
@@ -133,13 +139,13 @@ class Progress:
     def to_json(self) -> dict[str, Any]:
         """JSON-able form for ``status.json``; ages instead of points in time, since the reader has another clock."""
         now = self.clock()
-        plays = list(self.in_flight.values())
+        plays = sorted(self.in_flight.values(), key=lambda play: play.progressed)
         return {
             "run_id": self.run_id, "pid": os.getpid(), "step": self.step, "steps": self.steps, "stage": self.stage,
             "stage_s": round(now - self.stage_since, 2), "plays_in_flight": len(plays),
             "in_flight": [
                 {
-                    "play_id": p.play_id, "env_id": p.env_id, "arm": p.arm.value, "turn": p.turn,
+                    "play_id": p.play_id, "env_id": p.env_id, "arm": p.arm.value, "stage": p.stage, "turn": p.turn,
                     "elapsed_s": round(now - p.started, 2), "since_progress_s": round(now - p.progressed, 2),
                 }
                 for p in plays[:LISTED_IN_FLIGHT]

@@ -114,6 +114,11 @@ class RunRecorder:
         self.events.emit("play_started", id=play_id, env_id=env_id, arm=arm.value)
         self._changed()
 
+    def play_entered(self, play_id: str, stage: str) -> None:
+        """A play now waits for something else: ``resetting``, ``sampling`` or ``acting``."""
+        self.progress.play_entered(play_id, stage)
+        self._changed()
+
     def play_progressed(self, play_id: str) -> None:
         """A play took a turn."""
         self.progress.play_progressed(play_id)

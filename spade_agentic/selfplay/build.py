@@ -24,6 +24,7 @@ from spade_agentic.hooks.kinds import Evaluator, InferenceEngine, Learner, Reser
 from spade_agentic.hooks.manager import BuildContext, PluginManager
 from spade_agentic.hooks.records import Arm, GateReport, Play, Program
 from spade_agentic.hooks.resolution import ResolvedRun, resolve_run
+from spade_agentic.rollout.episode import PlayStage
 from spade_agentic.rollout.runner import RolloutRunner
 from spade_agentic.rollout.scheduler import Admission
 from spade_agentic.runs.recorder import RunRecorder
@@ -233,6 +234,9 @@ class _Watch:
 
     def play_started(self, play_id: str, env_id: str, arm: Arm) -> None:
         self._recorder.play_started(play_id, env_id, arm)
+
+    def play_entered(self, play_id: str, stage: PlayStage) -> None:
+        self._recorder.play_entered(play_id, stage)
 
     def play_progressed(self, play_id: str) -> None:
         self._recorder.play_progressed(play_id)

@@ -413,12 +413,16 @@ class NoWatch:
 
     def __init__(self) -> None:
         self.expected, self.started, self.turns, self.finished = [], [], [], []
+        self.stages: dict[str, list[str]] = {}
 
     def plays_expected(self, count: int) -> None:
         self.expected.append(count)
 
     def play_started(self, play_id: str, env_id: str, arm: Arm) -> None:
         self.started.append(play_id)
+
+    def play_entered(self, play_id: str, stage: str) -> None:
+        self.stages.setdefault(play_id, []).append(stage)
 
     def play_progressed(self, play_id: str) -> None:
         self.turns.append(play_id)

@@ -3,6 +3,7 @@
 import pytest
 from play_fakes import (
     InProcessSandbox,
+    NoWatch,
     ScriptedEngine,
     TimeoutSandbox,
     call,
@@ -43,6 +44,15 @@ async def test_a_won_play_has_the_reward_of_its_answer(rendering):
     assert (play.reward, play.won, play.stop) == (1.0, True, StopReason.ANSWERED)
     assert [t.outcome for t in play.turns] == [ParseOutcome.CALL, ParseOutcome.NO_CALL]
     assert play.turns[0].observations == ("open",)
+
+
+async def test_whoever_watches_is_told_what_a_play_waits_for(rendering):
+    runner, _ = make_runner(rendering, door_policy(lambda level: 1.0))
+    watch = NoWatch()
+    units = [pair_requests(in_pool(door()), 5, 0, arms=[Arm.PLAIN], label="t")]
+    [[play]] = await runner.play("b", units, Sampling(max_tokens=512), watch=watch)
+    assert watch.stages == {play.play_id: ["resetting", "sampling", "acting", "sampling", "acting"]}
+    assert watch.turns == [play.play_id] * 2
 
 
 async def test_a_play_that_uses_up_its_turns_returns_0(rendering):

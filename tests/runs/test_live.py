@@ -36,6 +36,7 @@ def progress(clock: Clock, make: Any) -> Progress:
     for number in range(4):
         progress.play_started(f"p{number}", "e1", Arm.PLAIN)
     progress.play_started("slow", "e2", Arm.HINTED)
+    progress.play_entered("slow", "acting")
     progress.play_progressed("slow")
     clock.now += 4
     for number, won in enumerate((True, False, False)):
@@ -158,7 +159,8 @@ def test_the_status_file_is_whole_and_not_written_too_often(tmp_path: Any, progr
     assert first is not None
     assert (first["step"], first["plays_in_flight"], first["refused"]["blueprint:malformed"]) == (2, 1, 3)
     assert first["in_flight"][0] == {
-        "play_id": "slow", "env_id": "e2", "arm": "hinted", "turn": 1, "elapsed_s": 4.0, "since_progress_s": 4.0,
+        "play_id": "slow", "env_id": "e2", "arm": "hinted", "stage": "acting", "turn": 1,
+        "elapsed_s": 4.0, "since_progress_s": 4.0,
     }  # fmt: skip
     progress.step = 9
     status.write(progress)

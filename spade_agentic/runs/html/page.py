@@ -27,6 +27,7 @@ from ..layout import RunDir
 from ..live import duration
 from ..report import gains, points_text
 from ..summary import RunSummary
+from ..visible import visible
 from .designer import choices_section, gates_section, learnable_section
 from .facts import Facts, read_facts
 from .gallery import read_gallery
@@ -39,11 +40,6 @@ __all__ = ["GALLERY", "render", "report_page", "sections_of", "write_report"]
 
 GALLERY = 12
 """Environments in the gallery, unless more are asked for."""
-
-_INVISIBLE = [*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, 0xFEFF]
-_INVISIBLE += [*range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0xD800, 0xE000)]
-_WRITTEN_OUT = {code: f"\\u{code:04x}" if code > 0xFF else f"\\x{code:02x}" for code in _INVISIBLE}
-"""Controls, marks that turn the direction of text, and halves of surrogate pairs, which no file can hold."""
 
 
 def write_report(run_dir: Path, path: Path | None = None, *, gallery: int = GALLERY) -> Path:
@@ -120,7 +116,7 @@ def render(template: str, sections: list[Section], extra: list[tuple[str, str]],
         sections=[_drawn(section) for section in sections], version=__version__, style=Markup(style),
         style_hash=f"sha256-{digest}", contents=[*((s.anchor, s.title) for s in sections), *extra], **values,
     )  # fmt: skip
-    return page.translate(_WRITTEN_OUT)
+    return visible(page)
 
 
 @cache
