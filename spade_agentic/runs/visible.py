@@ -1,7 +1,7 @@
 """Text that a model or a generated program wrote, safe to look at.
 
-A terminal obeys control characters, a reader is fooled by marks that turn the direction of text around, and no file can hold half
-of a surrogate pair. All of these are written out.
+A terminal obeys control characters, a reader is fooled by marks that turn the direction of text around, and no file can hold
+half of a surrogate pair. All of these are written out.
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ import torch
 from spade_agentic.evals import HeldOutEvaluator
 from spade_agentic.hooks.records import Arm, Program, Role, Sampling, Skill
 from spade_agentic.learning.loss import LossConfig, TokenRecord, summarise
+from spade_agentic.runs.progress import Progress
 from spade_agentic.runs.reader import numbers
 from spade_agentic.selfplay.audit import audit_step
 from spade_agentic.selfplay.batch import BatchMaker
-from spade_agentic.selfplay.metrics import play_metrics, regret_metrics, round_metrics
+from spade_agentic.selfplay.metrics import play_metrics, regret_metrics, round_metrics, staleness_metrics
 from spade_agentic.selfplay.rounds import Round
 from spade_agentic.testing import sample_draft, sample_play, sample_reward_input
 
@@ -31,6 +32,7 @@ def _general(name: str) -> str:
     for role in Role:
         name = re.sub(rf"^{role.value}/", "ROLE/", name)
     name = re.sub(r"^refused/.*", "refused/GATE:CODE", name)
+    name = re.sub(r"^time/.*_s$", "time/STAGE_s", name)
     return re.sub(r"^plays/ARM/stop/.*", "plays/ARM/stop/REASON", name)
 
 
@@ -41,6 +43,12 @@ def _learning() -> dict[str, float]:
         reference=-one,
     )  # fmt: skip
     return summarise([record], [role.value for role in Role], LossConfig())
+
+
+def _stage_times() -> dict[str, float]:
+    progress = Progress("run", 1)
+    progress.enter("playing")
+    return progress.take_stage_times()
 
 
 def test_every_metric_is_explained(explained: set[str]) -> None:
@@ -57,6 +65,8 @@ def test_every_metric_is_explained(explained: set[str]) -> None:
         *regret_metrics({"a": item.history.regret, "b": item.history.regret}, [item, item]),
         *batch.make([], [])[1],
         "batch/designer_reward",
+        *staleness_metrics(0, plays, [sample_draft()]),
+        *_stage_times(),
         *_learning(),
         *audit_step(0, plays, [], [], {}),
         "audit/agent_ratio", "audit/designer_ratio", "audit/designer_gradient",

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from spade_agentic.hooks.records import Arm
-from spade_agentic.runs import EventLog, committed_metrics, show_run
+from spade_agentic.runs import EventLog, StoreReader, committed_metrics, show_run
 from spade_agentic_plugins.jsonl_tracker import JsonlTracker
 from spade_agentic_plugins.tensorboard_tracker import TensorBoardTracker
 
@@ -203,3 +203,53 @@ def test_only_the_newest_checkpoints_stay(recording: Any) -> None:
     assert run.recorder.store.checkpoints.names() == ["step-000002", "step-000003"]
     pruned = [e for e in events(run.run_dir) if e["event"] == "checkpoints_pruned"]
     assert [e["removed"] for e in pruned] == [["step-000001"]]
+
+
+def test_the_end_of_a_run_writes_its_page_and_names_it(recording: Any) -> None:
+    run = recording()
+    run.commit(1)
+    summary = run.recorder.end("finished")
+    assert summary.paths["report"] == str(run.run_dir / "report.html")
+    assert "finished, 1 of 3 steps" in (run.run_dir / "report.html").read_text()
+
+
+def test_a_page_that_cannot_be_written_is_an_event_and_no_failure_of_the_run(recording: Any) -> None:
+    run = recording()
+    run.commit(1)
+    (run.run_dir / "report.html").mkdir()
+    summary = run.recorder.end("finished")
+    assert summary.status == "finished"
+    assert "report_failed" in [e["event"] for e in events(run.run_dir)]
+
+
+def test_the_time_of_every_stage_is_in_the_metrics_of_a_step_or_in_the_end(recording: Any) -> None:
+    class Clock:
+        now = 0.0
+
+        def __call__(self) -> float:
+            return self.now
+
+    clock = Clock()
+    run = recording(clock=clock)
+    for stage, seconds in (("designing", 3), ("playing", 5), ("updating", 2)):
+        run.recorder.stage(stage)
+        clock.now += seconds
+    run.recorder.commit(run.make.step(1), {}, lambda folder: setattr(clock, "now", clock.now + 1))
+    run.recorder.stage("evaluating")
+    clock.now += 7
+    run.recorder.stage("playing")
+    clock.now += 4
+    run.recorder.commit(run.make.step(2), {}, lambda folder: None)
+    run.recorder.stage("publishing")
+    clock.now += 6
+    run.recorder.end("interrupted")
+    times = [{k: v for k, v in row.metrics.items() if k.startswith("time/")} for row in committed_metrics(run.run_dir)]
+    assert times == [
+        {"time/starting_s": 0, "time/designing_s": 3, "time/playing_s": 5, "time/updating_s": 2},
+        {"time/committing_s": 1, "time/evaluating_s": 7, "time/playing_s": 4},
+    ]
+    again = recording(resume=True, clock=clock)
+    clock.now += 8
+    again.recorder.end("interrupted")
+    with StoreReader(run.run_dir) as reader:
+        assert reader.meta()["stage_s"] == {"committing": 0, "publishing": 6, "starting": 8}

@@ -6,8 +6,20 @@ import pytest
 from play_fakes import door, in_pool, make_play
 
 from spade_agentic.hooks.kinds import EnvironmentHistory, RewardInput
-from spade_agentic.hooks.records import Arm, ParseOutcome, Regret, StopReason, Turn
-from spade_agentic.selfplay.metrics import play_metrics, regret_metrics
+from spade_agentic.hooks.records import (
+    Arm,
+    Completion,
+    FinishReason,
+    ParseOutcome,
+    Regret,
+    Role,
+    Segment,
+    StopReason,
+    Trajectory,
+    Turn,
+)
+from spade_agentic.selfplay.metrics import play_metrics, regret_metrics, staleness_metrics
+from spade_agentic.testing import sample_draft
 
 
 def test_success_is_per_arm_over_plays_that_are_not_void():
@@ -29,6 +41,27 @@ def test_malformed_and_truncated_turns_are_counted():
 def test_an_arm_that_was_not_played_has_no_numbers():
     assert not any(name.startswith("plays/hinted") for name in play_metrics([make_play()]))
     assert play_metrics([]) == {}
+
+
+def sampled_by(*versions, role=Role.AGENT):
+    """A trajectory whose sampled tokens are of ``versions``; context tokens stand around them and count for nothing."""
+    segment = Segment()
+    for version in versions:
+        segment.append_context([1, 2])
+        segment.append_completion(Completion((3,), (0.0,), (version,), FinishReason.STOP))
+    return Trajectory(role, [segment])
+
+
+def test_staleness_is_over_the_tokens_that_are_trained():
+    plays = [make_play(repeat=0), make_play(repeat=1, arm=Arm.HINTED), make_play(repeat=2, stop=StopReason.ENVIRONMENT_FAULT)]
+    for play, versions in zip(plays, [(5, 4, 3), (0,), (0,)], strict=True):
+        play.trajectory = sampled_by(*versions)
+    draft = sample_draft()
+    draft.trajectory = sampled_by(1, 1, role=Role.DESIGNER)
+    assert staleness_metrics(5, plays, [draft]) == {
+        "agent/staleness_mean": 1.0, "agent/staleness_max": 2, "designer/staleness_mean": 4.0, "designer/staleness_max": 4,
+    }  # fmt: skip
+    assert staleness_metrics(5, [], []) == {}
 
 
 def inputs(*rates):

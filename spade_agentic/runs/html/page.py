@@ -57,7 +57,8 @@ def report_page(run_dir: Path, *, gallery: int = GALLERY) -> str:
     """The report as HTML; raises as :func:`write_report` does."""
     facts = read_facts(run_dir)
     files = [("weights", facts.summary.checkpoint)] if facts.summary.checkpoint else []
-    table = Table("Files", ("what", "path"), (*files, *facts.summary.paths.items()))
+    files += [(what, path) for what, path in facts.summary.paths.items() if what != "report"]
+    table = Table("Files", ("what", "path"), tuple(files))
     extra = [("gallery", "Gallery of environments"), ("config", "Configuration and files")]
     return render(
         "report.html.jinja", sections_of(facts), extra, run=facts.summary, headline=_headline(facts.summary, facts),
