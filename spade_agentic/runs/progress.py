@@ -89,8 +89,12 @@ class Progress:
         return taken
 
     def play_started(self, play_id: str, env_id: str, arm: Arm) -> None:
+        self.playing_since = self.playing_since or self.clock()
+        self.take_off(play_id, env_id, arm)
+
+    def take_off(self, play_id: str, env_id: str, arm: Arm) -> None:
+        """The play is in flight, whether or not it counts for anything."""
         now = self.clock()
-        self.playing_since = self.playing_since or now
         self.in_flight[play_id] = InFlight(play_id, env_id, arm, now, progressed=now)
 
     def play_entered(self, play_id: str, stage: str) -> None:

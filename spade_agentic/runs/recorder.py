@@ -114,6 +114,16 @@ class RunRecorder:
         self.events.emit("play_started", id=play_id, env_id=env_id, arm=arm.value)
         self._changed()
 
+    def look_on(self, play_id: str, env_id: str, arm: Arm) -> None:
+        """A play of an evaluation begins: it is in flight, and that is all there is to say of it."""
+        self.progress.take_off(play_id, env_id, arm)
+        self._changed()
+
+    def look_away(self, play_id: str) -> None:
+        """A play of an evaluation has ended."""
+        self.progress.in_flight.pop(play_id, None)
+        self._changed()
+
     def play_entered(self, play_id: str, stage: str) -> None:
         """A play now waits for something else: ``resetting``, ``sampling`` or ``acting``."""
         self.progress.play_entered(play_id, stage)

@@ -174,8 +174,10 @@ class _Training:
         pool = Pool(play.environments)
         agent_sampling = play.agent_sampling.sampling()
 
+        watch = _EvaluationWatch(self.recorder)
+
         async def evaluate(version: int) -> None:
-            await self._evaluate(evaluator, EvaluationRunner(runner, rounds, pool, agent_sampling, version))
+            await self._evaluate(evaluator, EvaluationRunner(runner, rounds, pool, agent_sampling, version, watch))
 
         return SelfPlay(
             runner=runner, rounds=rounds, reward=self._build("designer_reward", play.reward), learner=learner,
@@ -243,6 +245,28 @@ class _Watch:
 
     def play_finished(self, play: Play) -> None:
         self._notify("play_finished", play=play)
+
+
+class _EvaluationWatch:
+    """Plays of an evaluation as they go, for whoever watches the run; they are counted nowhere and are nobody's event."""
+
+    def __init__(self, recorder: RunRecorder) -> None:
+        self._recorder = recorder
+
+    def plays_expected(self, count: int) -> None:
+        """Nothing: how many there are is the evaluator's business."""
+
+    def play_started(self, play_id: str, env_id: str, arm: Arm) -> None:
+        self._recorder.look_on(play_id, env_id, arm)
+
+    def play_entered(self, play_id: str, stage: PlayStage) -> None:
+        self._recorder.play_entered(play_id, stage)
+
+    def play_progressed(self, play_id: str) -> None:
+        self._recorder.play_progressed(play_id)
+
+    def play_finished(self, play: Play) -> None:
+        self._recorder.look_away(play.play_id)
 
 
 def _notify(recorder: RunRecorder, manager: PluginManager, hook: str, **arguments: Any) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from spade_agentic.errors import EnvironmentFault
 from spade_agentic.evals.protocol import EvalInstance
 from spade_agentic.hooks.records import Arm, Environment, Play, Program, Sampling
-from spade_agentic.rollout.runner import RolloutRunner, pair_requests
+from spade_agentic.rollout.runner import PlayWatch, RolloutRunner, pair_requests
 
 from .pool import Pool
 from .rounds import RoundMaker
@@ -26,7 +26,8 @@ DEFAULT_TURNS = 16
 class EvaluationRunner:
     """The :class:`~spade_agentic.evals.protocol.EvalRunner` of one evaluation, of the weights of ``step``.
 
-    Plays are neither recorded nor counted, and no state of the run changes. ``pool`` is what stays loaded afterwards.
+    Plays are neither recorded nor counted, and no state of the run changes. ``pool`` is what stays loaded afterwards;
+    ``watch`` may look on.
     """
 
     runner: RolloutRunner
@@ -34,6 +35,7 @@ class EvaluationRunner:
     pool: Pool
     sampling: Sampling
     step: int
+    watch: PlayWatch | None = None
     _calls: int = field(default=0)
 
     async def play(
@@ -75,6 +77,6 @@ class EvaluationRunner:
                 for seed in seeds
                 for repeat in range(repeats)
             ]
-            return [play for [play] in await self.runner.play(name, units, sampling)]
+            return [play for [play] in await self.runner.play(name, units, sampling, watch=self.watch)]
         finally:
             await self.runner.shelf.keep_only(self.pool.environments)

@@ -91,6 +91,21 @@ def test_a_killed_run_has_nothing_in_flight(playing: Any) -> None:
     assert str(update).startswith("step 0/3 not running: 0 plays in flight")
 
 
+def test_plays_of_an_evaluation_are_in_flight_and_count_for_nothing(recording: Any) -> None:
+    run = recording()
+    run.recorder.stage("evaluating")
+    run.recorder.look_on("heldout-1", "w1", Arm.PLAIN)
+    run.recorder.play_entered("heldout-1", "sampling")
+    run.recorder._status.write(run.recorder.progress, force=True)
+    assert [row[:4] for row in watch_table(look(run))] == [("heldout-1", "w1", "plain", "sampling")]
+    run.recorder.look_away("heldout-1")
+    run.recorder._status.write(run.recorder.progress, force=True)
+    update = look(run)
+    assert watch_table(update) == []
+    assert "0 done" in str(update)
+    assert run.recorder.progress.stage == "evaluating"
+
+
 def test_that_nothing_changes_is_told_from_time_to_time(recording: Any) -> None:
     run = recording()
     run.recorder.stage("updating")

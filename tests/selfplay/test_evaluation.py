@@ -1,7 +1,7 @@
 """An evaluation plays through the run's own rollout path and leaves no trace in the run."""
 
 import pytest
-from play_fakes import CallingHints, any_door, door, game_policy, make_game
+from play_fakes import CallingHints, NoWatch, any_door, door, game_policy, make_game
 
 from spade_agentic.evals.protocol import EvalRunner
 from spade_agentic.hooks.records import Arm, Program, Sampling, Skill
@@ -31,6 +31,16 @@ async def test_every_instance_is_played_as_often_as_was_asked(rendering):
     assert {(p.env_id, p.seed, p.repeat) for p in plays} == wanted
     assert len(plays) == len({p.play_id for p in plays}) == 12
     assert all(p.play_id.startswith("heldout") for p in plays)
+
+
+async def test_whoever_watches_sees_every_play_of_an_evaluation_begin_and_end(rendering):
+    game = make_game(rendering, POLICY)
+    runner = evaluation(game)
+    runner.watch = NoWatch()
+    plays = await runner.play(instances([door(0)]), 2, Arm.PLAIN, SAMPLING, purpose="heldout")
+    assert sorted(runner.watch.started) == sorted(runner.watch.finished) == sorted(p.play_id for p in plays)
+    assert set(runner.watch.stages) == set(runner.watch.started)
+    assert game.watch.started == [], "the training's watch counts and is not told"
 
 
 async def test_two_evaluations_of_the_same_weights_agree_whatever_the_step(rendering):
