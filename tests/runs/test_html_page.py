@@ -235,6 +235,57 @@ def test_a_cut_text_says_so(tmp_path: Path) -> None:
     assert "Cut here: 4,000 of 5,000 characters are shown." in report_page(run)
 
 
+def test_the_page_of_a_long_run_is_bounded_and_says_what_it_leaves_out(tmp_path: Path) -> None:
+    """A thousand rounds, and a designer that names every domain, goal, modifier and reason anew."""
+
+    def world(n: int) -> World:
+        origin = {"domain": f"domain {n}", "goals": [f"goal {n}"], "mods": {f"mod {n}": 1}}
+        return World(f"e{n}", n, origin=origin, pairs=[(True, True)])
+
+    steps = [
+        StepOf(
+            [world(n) for n in some],
+            [refused(f"x{n}", "blueprint", f"code_{n}", round_index=n, detail="y" * 5000) for n in some],
+            metrics={"agent/mismatch_kl": 0.1, "time/playing_s": 1.0},
+        )
+        for some in (range(at, at + 10) for at in range(0, 1000, 10))
+    ]
+    page = report_page(write_run(tmp_path / "run", steps))
+    assert len(page) < 2_000_000
+    text = "".join(Reader(page).text)
+    for said in (
+        "Of the domains, the 12 with the most environments are shown; there are 988 more.", "993 others", "one round in 63",
+        "the 30 most used; there are 970 more", "the 20 most used of 1000", "the 40 most frequent of 1000 reasons",
+        "Of long curves one point in 4 is shown.", "A column sums up to 17.", "A column sums up to 2.", "12 of 1000 environments are shown",
+    ):  # fmt: skip
+        assert said in text, said
+
+
+def test_colours_stand_out_from_the_page_in_both_schemes() -> None:
+    """WCAG 2: 4.5 to 1 for text, 3 to 1 for what is drawn."""
+    style = re.search(r"<style>(.*?)</style>", page_with("x"), re.S)[1]  # type: ignore[index]
+    schemes = re.findall(r":root \{(.*?)\}", style, re.S)
+    assert len(schemes) == 2
+    for scheme in schemes:
+        colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", scheme))
+        for ground in ("page", "panel"):
+            for name in ("ink", "soft", "good", "bad", "link"):
+                assert contrast(colours[name], colours[ground]) >= 4.5, (name, ground)
+        for number in range(8):
+            assert contrast(colours[f"c{number}"], colours["page"]) >= 3, number
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted(map(luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
 def test_a_report_is_written_whole_beside_its_run_and_takes_no_lock(hostile: Path) -> None:
     path = write_report(hostile)
     assert path == hostile / "report.html"

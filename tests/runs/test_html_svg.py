@@ -9,7 +9,20 @@ import pytest
 from hypothesis import given, strategies as st
 
 from spade_agentic.runs.html.axes import nice_ticks
-from spade_agentic.runs.html.model import Dots, Figure, Funnel, Lines, Part, Point, Series, Stack, table_of
+from spade_agentic.runs.html.model import (
+    MOST_COLUMNS,
+    MOST_POINTS,
+    Dots,
+    Figure,
+    Funnel,
+    Lines,
+    Part,
+    Point,
+    Series,
+    Stack,
+    bounded,
+    table_of,
+)
 from spade_agentic.runs.html.svg import draw, legend_of
 
 finite = st.floats(-1e9, 1e9).filter(lambda x: x == 0 or abs(x) > 1e-9)
@@ -152,3 +165,26 @@ def test_the_table_of_a_chart_has_all_its_numbers() -> None:
         (1, "0.200 [0.100, 0.300]", None, None), (2, "0.500 [0.400, 0.700]", 1.0, None), (4, 0.8, None, None),
         ("2: e1", None, None, 0.25),
     )  # fmt: skip
+
+
+def test_long_curves_keep_their_ends_and_say_that_points_are_left_out() -> None:
+    points = tuple(Point(x, x / 10_000) for x in range(10_000))
+    dots = Dots("d", points, tuple(f"e{p.x}" for p in points))
+    figure = bounded(Figure("t", "c.", Lines("x", "y", (Series("s", points), Series("short", points[:3])), dots=(dots,))))
+    assert isinstance(figure.chart, Lines)
+    long, short = figure.chart.series
+    assert len(long.points) <= MOST_POINTS + 1
+    assert (long.points[0], long.points[-1]) == (points[0], points[-1])
+    assert short.points == points[:3]
+    assert [f"e{p.x}" for p in figure.chart.dots[0].points] == list(figure.chart.dots[0].labels)
+    assert figure.caption == "c. Of long curves one point in 34 is shown."
+
+
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=500))
+def test_wider_columns_lose_nothing(values: list[int]) -> None:
+    stack = Stack("step", "s", tuple(map(str, range(len(values)))), (Part("a", tuple(map(float, values))),))
+    chart = bounded(Figure("t", "c.", stack)).chart
+    assert isinstance(chart, Stack)
+    assert len(chart.columns) == len(chart.parts[0].values) <= MOST_COLUMNS
+    assert math.fsum(chart.parts[0].values) == sum(values)
+    assert (chart == stack) == (len(values) <= MOST_COLUMNS)

@@ -10,14 +10,14 @@ from spade_agentic.evals.stats import wilson
 from spade_agentic.hooks.records import Arm, Draft
 
 from ..reader import EnvironmentPlays
-from .facts import Facts, domain_of, goals_of, mean_and_stderr, modifiers_of, win_rate
-from .model import Cell, Dots, Figure, Funnel, Lines, Part, Point, Section, Series, Stack, Table
+from .facts import Facts, domain_of, goals_of, mean_and_stderr, modifiers_of, most_used, win_rate
+from .model import COLOURS, Cell, Dots, Figure, Funnel, Lines, Part, Point, Section, Series, Stack, Table
 
 __all__ = ["choices_section", "gates_section", "learnable_section"]
 
 LEARNABLE = (0.2, 0.8)
 """An environment can be learned from while its win rate lies in here (paper, section 5); as in the metrics of a run."""
-LISTED_GOALS = 20
+LISTED_GOALS, LISTED_MODIFIERS, LISTED_ROUNDS, LISTED_REASONS, DETAIL_CHARACTERS = 20, 30, 16, 40, 300
 SHOWN_REASONS = 6
 """Refusal reasons that get a colour of their own, beside the admitted drafts and all other reasons."""
 
@@ -33,12 +33,12 @@ def choices_section(facts: Facts) -> Section:
     if not admitted:
         section.notes.append("No draft was admitted.")
         return section
-    _stack(section, facts, "Skills", "Admitted programs by skill.", admitted, lambda d: [d.skill.value])
-    _stack(section, facts, "Domains", "Admitted programs by domain.", admitted, lambda d: [domain_of(_origin(d))])
+    _stack(section, facts, "Skills", "Admitted programs by skill.", admitted, lambda d: d.skill.value)
+    _stack(section, facts, "Domains", "Admitted programs by domain.", admitted, lambda d: domain_of(_origin(d)))
     with_goals = [d for d in admitted if goals_of(_origin(d)) is not None]
     if with_goals:
         title, caption = "Goals per program", "Admitted programs by the number of goals that a request chains."
-        _stack(section, facts, title, caption, with_goals, lambda d: [_count(goals_of(_origin(d)) or [])])
+        _stack(section, facts, title, caption, with_goals, lambda d: _count(goals_of(_origin(d)) or []))
         section.tables.append(_goals(facts, with_goals))
     else:
         section.missing("Goals (this designer's programs name none)")
@@ -60,13 +60,15 @@ def _count(goals: Sequence[str]) -> str:
 
 
 def _stack(
-    section: Section, facts: Facts, title: str, caption: str, drafts: Iterable[Draft], of: Callable[[Draft], list[str]]
+    section: Section, facts: Facts, title: str, caption: str, drafts: Iterable[Draft], of: Callable[[Draft], str]
 ) -> None:
+    named = [(draft.round_index, of(draft)) for draft in drafts]
+    kept, others = most_used((name for _, name in named), COLOURS - 1)
     counts: dict[str, Counter[int]] = defaultdict(Counter)
-    for draft in drafts:
-        for name in of(draft):
-            counts[name][draft.round_index] += 1
-    parts = tuple(Part(name, tuple(float(counts[name][r]) for r in facts.rounds)) for name in sorted(counts))
+    for index, name in named:
+        counts[name if name in kept else f"{others} others"][index] += 1
+    names = [*kept, *(name for name in counts if name not in kept)]
+    parts = tuple(Part(name, tuple(float(counts[name][r]) for r in facts.rounds)) for name in names)
     columns = tuple(str(r) for r in facts.rounds)
     section.figures.append(Figure(title, caption, Stack("round", "share", columns, parts, shares=True), small=True))
 
@@ -78,11 +80,16 @@ def _modifiers(facts: Facts, drafts: Sequence[Draft]) -> Table:
     for draft in drafts:
         for name in modifiers_of(_origin(draft)) or ["(none)"]:
             counts[name][draft.round_index] += 1
+    every = -(-len(facts.rounds) // LISTED_ROUNDS)
+    rounds = facts.rounds[:: max(1, every)]
+    names, others = most_used((name for name, found in counts.items() for _ in range(found.total())), LISTED_MODIFIERS)
     rows: list[tuple[Cell, ...]] = [
-        (name, *(counts[name][r] / totals[r] if totals[r] else None for r in facts.rounds)) for name in sorted(counts)
+        (name, *(counts[name][r] / totals[r] if totals[r] else None for r in rounds)) for name in names
     ]
-    heads = ("modifier", *(f"round {r}" for r in facts.rounds))
-    return Table("Modifiers: share of each round's admitted programs", heads, tuple(rows), shares=True)
+    cut = "" if every <= 1 else f", one round in {every}"
+    cut += f", the {LISTED_MODIFIERS} most used; there are {others} more" if others else ""
+    heads = ("modifier", *(f"round {r}" for r in rounds))
+    return Table(f"Modifiers: share of each round's admitted programs{cut}", heads, tuple(rows), shares=True)
 
 
 def _goals(facts: Facts, drafts: Sequence[Draft]) -> Table:
@@ -154,8 +161,15 @@ def _refusals(section: Section, facts: Facts) -> None:
         )
     )
     total = len(facts.drafts)
-    rows = tuple((r, len(reasons[r]), len(reasons[r]) / total, reasons[r][0].refusal.detail) for r in ordered)  # type: ignore[union-attr]
-    section.tables.append(Table("Refusals", ("reason", "drafts", "share of drafts", "for example"), rows))
+    rows = tuple((r, len(reasons[r]), len(reasons[r]) / total, _detail(reasons[r][0])) for r in ordered[:LISTED_REASONS])
+    more = f", the {LISTED_REASONS} most frequent of {len(ordered)} reasons" if len(ordered) > LISTED_REASONS else ""
+    section.tables.append(Table(f"Refusals{more}", ("reason", "drafts", "share of drafts", "for example"), rows))
+
+
+def _detail(draft: Draft) -> str:
+    assert draft.refusal is not None
+    detail = draft.refusal.detail
+    return detail if len(detail) <= DETAIL_CHARACTERS else detail[:DETAIL_CHARACTERS] + " ..."
 
 
 # --- what could be learned -------------------------------------------------------------------------------------------------

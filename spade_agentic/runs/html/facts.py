@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,8 +17,8 @@ from ..reader import EnvironmentPlays, EvaluationRow, MetricsRow, StoreReader
 from ..summary import RunSummary, show_run
 
 __all__ = [
-    "NOT_SAID", "Facts", "by_round", "domain_of", "goals_of", "interval_of", "mean_and_stderr", "modifiers_of", "read_facts",
-    "win_rate",
+    "NOT_SAID", "Facts", "by_round", "domain_of", "goals_of", "interval_of", "mean_and_stderr", "modifiers_of", "most_used",
+    "read_facts", "win_rate",
 ]
 
 NOT_SAID = "(not said)"
@@ -77,6 +77,13 @@ def read_facts(run_dir: Path) -> Facts:
 def domain_of(origin: Any) -> str:
     """The domain that a program says it is of (``Program.origin``)."""
     return str(origin.get("domain") or NOT_SAID)
+
+
+def most_used(names: Iterable[str], most: int) -> tuple[list[str], int]:
+    """The ``most`` most frequent of ``names``, sorted, and how many others there are: designers name things as they like."""
+    counts = Counter(names)
+    kept = sorted(counts, key=lambda name: (-counts[name], name))[:most]
+    return sorted(kept), len(counts) - len(kept)
 
 
 def goals_of(origin: Any) -> list[str] | None:

@@ -6,9 +6,16 @@ it is drawn.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-__all__ = ["Cell", "Dots", "Figure", "Funnel", "Lines", "Part", "Point", "Section", "Series", "Stack", "Table", "table_of"]
+__all__ = [
+    "COLOURS", "Cell", "Dots", "Figure", "Funnel", "Lines", "Part", "Point", "Section", "Series", "Stack", "Table", "bounded",
+    "table_of",
+]
+
+T = TypeVar("T")
 
 Cell = str | int | float | None
 """``None`` is drawn as a dash: not recorded, or nothing that could be said."""
@@ -126,6 +133,47 @@ class Section:
     def missing(self, what: str) -> None:
         """Say that ``what`` is not in the store."""
         self.notes.append(f"{what}: not recorded.")
+
+
+COLOURS = 8
+"""Classes ``c0`` to ``c7`` in the style sheet; the shape of a mark tells curves apart where colour does not."""
+MOST_POINTS = 300
+"""Points of one curve, and dots of one kind."""
+MOST_COLUMNS = 60
+"""Columns of a stacked chart."""
+
+
+def bounded(figure: Figure) -> Figure:
+    """The figure, with fewer points or wider columns where it has too many to be drawn or read; its caption then says so."""
+    chart, said = figure.chart, ""
+    if isinstance(chart, Lines):
+        series = tuple(replace(one, points=_thin(one.points)) for one in chart.series)
+        dots = tuple(replace(one, points=_thin(one.points), labels=_thin(one.labels)) for one in chart.dots)
+        every = max((_every(len(one.points)) for one in chart.items), default=1)
+        chart, said = replace(chart, series=series, dots=dots), f" Of long curves one point in {every} is shown."
+    elif isinstance(chart, Stack):
+        every = -(-len(chart.columns) // MOST_COLUMNS)
+        chart, said = _wider(chart, max(1, every)), f" A column sums up to {every}."
+    else:
+        every = 1
+    return replace(figure, chart=chart, caption=figure.caption + said) if every > 1 else figure
+
+
+def _every(count: int) -> int:
+    return max(1, -(-count // MOST_POINTS))
+
+
+def _thin(items: tuple[T, ...]) -> tuple[T, ...]:
+    """Every so many of them, and the last."""
+    every = _every(len(items))
+    return items if every == 1 else (*items[:-1:every], items[-1])
+
+
+def _wider(stack: Stack, every: int) -> Stack:
+    places = range(0, len(stack.columns), every)
+    ends = [(stack.columns[at], stack.columns[min(at + every, len(stack.columns)) - 1]) for at in places]
+    parts = tuple(Part(part.name, tuple(math.fsum(part.values[at : at + every]) for at in places)) for part in stack.parts)
+    return replace(stack, columns=tuple(a if a == b else f"{a}-{b}" for a, b in ends), parts=parts)
 
 
 def table_of(figure: Figure) -> Table:

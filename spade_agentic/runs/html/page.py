@@ -32,9 +32,9 @@ from .designer import choices_section, gates_section, learnable_section
 from .facts import Facts, read_facts
 from .gallery import read_gallery
 from .machinery import mismatch_section, time_section
-from .model import Cell, Figure, Section, Table, table_of
+from .model import COLOURS, Cell, Figure, Section, Table, bounded, table_of
 from .success import heldout_section, regret_section, training_section
-from .svg import COLOURS, draw, legend_of
+from .svg import draw, legend_of
 
 __all__ = ["GALLERY", "render", "report_page", "sections_of", "write_report"]
 
@@ -132,7 +132,7 @@ def _environment() -> jinja2.Environment:
 
 def _drawn(section: Section) -> Mapping[str, Any]:
     """A section with its figures drawn, small ones grouped so that they stand beside each other."""
-    drawn = [_drawn_figure(figure, f"{section.anchor}-{number}") for number, figure in enumerate(section.figures)]
+    drawn = [_drawn_figure(bounded(figure), f"{section.anchor}-{number}") for number, figure in enumerate(section.figures)]
     groups = [list(group) for _, group in itertools.groupby(drawn, key=lambda item: item["figure"].small)]
     return {"section": section, "groups": groups}
 

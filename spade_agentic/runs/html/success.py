@@ -15,7 +15,7 @@ from spade_agentic.hooks.records import Arm, Environment, Regret
 from ..reader import EvaluationRow
 from ..report import points_text
 from .axes import nice_ticks
-from .facts import Facts, by_round, domain_of, interval_of, mean_and_stderr, win_rate
+from .facts import Facts, by_round, domain_of, interval_of, mean_and_stderr, most_used, win_rate
 from .model import Cell, Dots, Figure, Lines, Point, Section, Series, Table
 
 __all__ = ["by_step", "heldout_section", "regret_points", "regret_section", "training_section"]
@@ -25,6 +25,8 @@ BY: tuple[tuple[str, Of], ...] = (
     ("skill", lambda environment: environment.program.skill.value),
     ("domain", lambda environment: domain_of(environment.program.origin)),
 )
+MOST_PARTS = 12
+"""Skills or domains that get a chart of their own."""
 
 
 def heldout_section(facts: Facts) -> Section:
@@ -132,12 +134,19 @@ def training_section(facts: Facts) -> Section:
         )
     )
     for what, of in BY:
-        for name in sorted({of(environment) for environment in facts.environments.values()}):
+        for name in _parts(section, what, map(of, facts.environments.values())):
             curves = tuple(s for arm in Arm if (s := _by_round(facts, arm, of, name)).points)
             if curves:
                 chart = Lines("round", "win rate", curves, x_range=_rounds(facts), y_range=(0.0, 1.0), percent=True)
                 section.figures.append(Figure(f"{what} {name}", f"Win rate by round in the {what} {name}.", chart, small=True))
     return section
+
+
+def _parts(section: Section, what: str, names: Iterable[str]) -> list[str]:
+    kept, others = most_used(names, MOST_PARTS)
+    if others:
+        section.notes.append(f"Of the {what}s, the {MOST_PARTS} with the most environments are shown; there are {others} more.")
+    return kept
 
 
 def by_step(facts: Facts, arm: Arm) -> Series:
@@ -189,7 +198,7 @@ def regret_section(facts: Facts) -> Section:
     )
     parts = [
         (what, _regret_series(facts, name, lambda environment, of=of, name=name: of(environment) == name))  # type: ignore[misc]
-        for what, of in BY for name in sorted({of(facts.environments[env]) for env in facts.regrets})
+        for what, of in BY for name in _parts(section, what, (of(facts.environments[env]) for env in facts.regrets))
     ]  # fmt: skip
     y_range = _common_range(curve for _, curve in parts)
     for what, curve in parts:

@@ -13,12 +13,9 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from .axes import nice_ticks
-from .model import Dots, Figure, Funnel, Lines, Part, Point, Series, Stack
+from .model import COLOURS, Dots, Figure, Funnel, Lines, Part, Point, Series, Stack
 
-__all__ = ["COLOURS", "draw", "legend_of"]
-
-COLOURS = 8
-"""Classes ``c0`` to ``c7`` in the style sheet; the shape of a mark tells curves apart where colour does not."""
+__all__ = ["draw", "legend_of"]
 
 LARGE, SMALL = (640, 280), (320, 200)
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 10, 42
