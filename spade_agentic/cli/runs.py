@@ -271,7 +271,7 @@ def _success(arm: dict[str, Any] | None) -> str:
 def _print_transcript(text: dict[str, Any]) -> None:
     from spade_agentic.runs.visible import visible
 
-    say(f"{text['play_id']}: {text['arm']}, seed {text['seed']}, return {text['reward']}, {text['stop']}")
+    say(visible(f"{text['play_id']}: {text['arm']}, seed {text['seed']}, return {text['reward']}, {text['stop']}"))
     for message in text["messages"]:
         outcome = f" ({message['outcome']})" if "outcome" in message else ""
         say(visible(f"\n--- {message['role']}{outcome}\n{message['content']}"))

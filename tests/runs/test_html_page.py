@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 from stored_runs import CONFIG, StepOf, World, refused, write_run
 
 from spade_agentic.errors import RunDirError
-from spade_agentic.runs import find_run
+from spade_agentic.runs import StoreReader, find_run
 from spade_agentic.runs.html import report_page, write_comparison, write_report
 from spade_agentic.runs.html.gallery import Card, Exchange, Gallery, PlayView, Text
 from spade_agentic.runs.html.model import Dots, Figure, Funnel, Lines, Part, Point, Section, Series, Stack, Table
@@ -256,7 +256,8 @@ def test_the_page_of_a_long_run_is_bounded_and_says_what_it_leaves_out(tmp_path:
     for said in (
         "Of the domains, the 12 with the most environments are shown; there are 988 more.", "993 others", "one round in 63",
         "the 30 most used; there are 970 more", "the 20 most used of 1000", "the 40 most frequent of 1000 reasons",
-        "Of long curves one point in 4 is shown.", "A column sums up to 17.", "A column sums up to 2.", "12 of 1000 environments are shown",
+        "Of long curves one point in 4 is shown.", "A column sums up to 17.", "A column sums up to 2.",
+        "12 of 1000 environments are shown",
     ):  # fmt: skip
         assert said in text, said
 
@@ -302,6 +303,14 @@ def test_runs_report_html_writes_the_page_and_prints_its_path(hostile: Path, cli
     done = cli("runs", "report", hostile, "--html", "--json")
     assert done.json()["html"] == str(hostile / "report.html")
     assert done.json()["run"]["run_id"] == "run"
+
+
+def test_a_transcript_on_a_terminal_cannot_command_it(hostile: Path, cli: Any) -> None:
+    with StoreReader(hostile) as reader:
+        play_id = next(row.play.play_id for row in reader.plays())
+    shown = cli("runs", "show", hostile, "--play", play_id).out
+    assert r"\x1b[2J\x00\u202e\ud800" in shown
+    assert not set(shown) & set("\x1b\x00\u202e")
 
 
 def test_an_option_about_the_page_without_a_page_is_refused(hostile: Path, cli: Any, tmp_path: Path) -> None:
