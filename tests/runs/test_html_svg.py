@@ -6,7 +6,7 @@ import math
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from spade_agentic.runs.html.axes import nice_ticks
 from spade_agentic.runs.html.model import (
@@ -138,6 +138,7 @@ def test_what_is_one_thing_needs_no_legend_and_marks_differ_by_shape() -> None:
 
 
 @given(low=finite, high=finite)
+@example(low=1e9, high=999999999.9999999)
 def test_ticks_are_round_span_the_values_and_are_few(low: float, high: float) -> None:
     low, high = min(low, high), max(low, high)
     ticks = nice_ticks(low, high)

@@ -9,7 +9,7 @@ __all__ = ["nice_ticks"]
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
     """Round numbers, about ``count`` of them, that span ``low`` to ``high``; the first and last may lie outside."""
-    if not high > low:
+    if high - low <= 1e-9 * max(abs(low), abs(high)):  # one value, as far as an axis can show
         high = low + (abs(low) or 1.0)
     raw = (high - low) / max(1, count)
     power = 10.0 ** math.floor(math.log10(raw))
