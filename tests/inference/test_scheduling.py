@@ -93,8 +93,8 @@ def test_a_hole_in_the_batch_outlives_any_number_of_steps(bench, prompts):
 
 def test_an_abort_returns_the_tokens_so_far(bench, prompts):
     gate = Gate(4)
+    stays = bench.submit(prompts[1], rid="stays", seed=2, max_tokens=50)  # first: none is taken in while the gate is shut
     wait = bench.submit(prompts[0], rid="goes", seed=1, max_tokens=50, watcher=gate)
-    stays = bench.submit(prompts[1], rid="stays", seed=2, max_tokens=50)
     assert gate.reached.wait(30)
     aborted = bench.scheduler.abort("goes")
     gate.open.set()
