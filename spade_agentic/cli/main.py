@@ -10,7 +10,7 @@ import typer
 
 import spade_agentic
 
-from . import bootstrap, configs, doctor, envs, plugins, runs, train
+from . import bench, bootstrap, configs, doctor, envs, plugins, runs, train
 from .output import Command, Group, report_error, say
 
 __all__ = ["app", "main"]
@@ -44,6 +44,7 @@ app.add_typer(configs.app, name="config")
 app.add_typer(plugins.app, name="plugin")
 app.add_typer(envs.app, name="env")
 app.add_typer(runs.app, name="runs")
+app.add_typer(bench.app, name="bench")
 app.command("doctor", cls=Command)(doctor.doctor)
 app.command("bootstrap", cls=Command)(bootstrap.bootstrap)
 

@@ -71,10 +71,11 @@ def _fresh(name: str, sets: list[str], plugins: list[str], run_dir: Path | None)
     from spade_agentic.config.load import load_config
     from spade_agentic.errors import RunDirError
     from spade_agentic.runs.layout import RunDir, new_run_id
+    from spade_agentic.runs.store import has_run
 
     config = load_config(name, sets, plugins)
     folder = run_dir or Path(config.run.dir) / new_run_id(config.run.name)
-    if RunDir(folder).store.exists():
+    if has_run(RunDir(folder).store):  # a store that was not finished is none: whoever made it was killed before it began
         raise RunDirError(
             "there is a run here already", where=str(folder), todo="continue it with --resume, or choose another folder"
         )
@@ -172,7 +173,7 @@ def _print_plan(resolved: ResolvedRun, run_dir: Path, as_json: bool) -> None:
     )
     play = resolved.config.selfplay
     step = f"{play.environments} environments x {play.seeds} seeds x {play.repeats} repeats"
-    hinted_steps = resolved.config.run.steps if play.hinted == "every_step" else cost.rounds
+    hinted_steps = resolved.config.run.steps if play.hinted == "every_step" else cost.intervals
     print_table(
         ("what", "how many", "from"),
         [

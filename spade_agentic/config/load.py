@@ -11,51 +11,21 @@ from typing import Any
 from pydantic import ValidationError
 
 from spade_agentic.errors import ConfigError
-from spade_agentic.hooks.loading import looks_like_path
 
 from . import yaml_source
+from .files import ConfigFile, absolute_plugin, find_config, read_config, shipped_configs
 from .schema import PluginRef, RunConfig
 from .suggest import did_you_mean
 from .validation import accepts_plugin_ref, keys_at, option_error
 
-__all__ = ["config_from_text", "load_config", "read_config_text", "resolve_model", "shipped_configs", "shipped_models"]
+__all__ = ["config_from_text", "load_config", "resolve_model", "shipped_configs", "shipped_models"]
 
-CONFIG_PACKAGE = "spade_agentic_configs"
 SHIPPED_MODELS = {"spade-tiny": ("spade_agentic.bootstrap", "spade_tiny")}
-
-
-def shipped_configs() -> list[str]:
-    """File names of the configs inside the package."""
-    folder = importlib.resources.files(CONFIG_PACKAGE)
-    return sorted(entry.name for entry in folder.iterdir() if entry.name.endswith((".yaml", ".yml")))
 
 
 def shipped_models() -> list[str]:
     """Names of the models inside the package."""
     return sorted(SHIPPED_MODELS)
-
-
-def read_config_text(name_or_path: str | Path) -> tuple[str, str, Path]:
-    """The text of a local file, else of the shipped config of that name; what to call it; and the folder its relative
-    paths start from. Raises :class:`ConfigError`.
-    """
-    path = Path(name_or_path).expanduser()
-    if path.is_file():
-        try:
-            return path.read_text(encoding="utf-8"), str(name_or_path), path.resolve().parent
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"the config cannot be read: {error}", where=str(path), todo="name a text file") from error
-    shipped = shipped_configs()
-    name = str(name_or_path)
-    for candidate in (name, f"{name}.yaml"):
-        if candidate in shipped:
-            entry = importlib.resources.files(CONFIG_PACKAGE) / candidate
-            return entry.read_text(encoding="utf-8"), candidate, Path.cwd()
-    raise ConfigError(
-        f"there is no config called {name!r}, neither a file nor a shipped one",
-        where=str(path.resolve() if path.is_absolute() else Path.cwd() / path),
-        todo=did_you_mean(path.name, shipped, noun="shipped config"),
-    )
 
 
 def load_config(
@@ -66,8 +36,7 @@ def load_config(
     ``overrides`` are ``"a.b=c"`` with YAML values; ``plugins`` are added to the config's own (relative to the working
     directory). Raises :class:`ConfigError` naming file, line, key and the nearest known key.
     """
-    text, name, base = read_config_text(name_or_path)
-    return config_from_text(text, name=name, base=base, overrides=overrides, plugins=plugins)
+    return _config(find_config(name_or_path), overrides, plugins)
 
 
 def config_from_text(
@@ -78,19 +47,22 @@ def config_from_text(
     overrides: Sequence[str] = (),
     plugins: Sequence[str | Path] = (),
 ) -> RunConfig:
-    """As :func:`load_config`, from the text itself. ``base`` is where relative plugin paths start."""
-    data, sources = yaml_source.parse_yaml(text, name)
-    if not isinstance(data, dict):
-        raise ConfigError(f"a run is a mapping, not {type(data).__name__}", where=name, todo="begin with `run:`")
+    """As :func:`load_config`, from the text itself. Relative paths (of plugins, and of what it extends) start at ``base``."""
+    return _config(ConfigFile(text, name, base or Path.cwd()), overrides, plugins)
+
+
+def _config(file: ConfigFile, overrides: Sequence[str], plugins: Sequence[str | Path]) -> RunConfig:
+    data, sources = read_config(file)
+    written = _listed_plugins(data)
     for override in overrides:
         apply_override(data, sources, override)
-    _absolute_plugins(data, base or Path.cwd(), plugins)
+    _absolute_plugins(data, written, file.base, plugins)
 
     def located(path: str) -> str:
         probe = RunConfig.model_construct()
         probe._sources = sources
         place = probe.where(path)
-        return place if place != path else f"{path} ({name})"
+        return place if place != path else f"{path} ({file.name})"
 
     try:
         # Through JSON's data model, so that a number written as a word is not quietly converted.
@@ -101,20 +73,21 @@ def config_from_text(
     return config
 
 
-def _absolute_plugins(data: dict[str, Any], base: Path, extra: Sequence[str | Path]) -> None:
-    """Make plugin paths absolute, so that a stored config means the same file wherever it is read."""
+def _listed_plugins(data: dict[str, Any]) -> list[Any]:
     listed = data.get("plugins")
-    own = listed if isinstance(listed, list) else []
-    found = [_absolute(item, base) if isinstance(item, str) else item for item in own]
-    found += [str((Path.cwd() / Path(p).expanduser()).resolve()) if isinstance(p, Path) else _absolute(p, Path.cwd())
+    return list(listed) if isinstance(listed, list) else []
+
+
+def _absolute_plugins(data: dict[str, Any], written: list[Any], base: Path, extra: Sequence[str | Path]) -> None:
+    """Make the paths of plugins that overrides list absolute too, as those in files (``written``) are; and add ``extra``."""
+    found = [
+        absolute_plugin(item, base) if isinstance(item, str) and item not in written else item
+        for item in _listed_plugins(data)
+    ]
+    found += [str((Path.cwd() / Path(p).expanduser()).resolve()) if isinstance(p, Path) else absolute_plugin(p, Path.cwd())
               for p in extra]
     if found:
         data["plugins"] = list(dict.fromkeys(found))
-
-
-def _absolute(reference: str, base: Path) -> str:
-    path = (base / Path(reference).expanduser()).resolve()
-    return str(path) if looks_like_path(reference) or path.exists() else reference
 
 
 # --- overrides ---------------------------------------------------------------------------------------------------------------

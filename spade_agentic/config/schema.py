@@ -108,6 +108,14 @@ class SelfPlayConfig(Section):
 
     environments: int = Field(default=12, ge=1, description="Environments in the pool.")
     regenerate_every: int = Field(default=4, ge=1, description="Steps between two rounds; each replaces the pool.")
+    rounds: int | None = Field(
+        default=None, ge=1,
+        description="Rounds in all; the pool of the last one is played to the end. Null regenerates to the end of the run.",
+    )
+    train_designer: bool = Field(
+        default=True,
+        description="Whether drafts are trained; where not, they are made, played and rewarded, and enter no loss.",
+    )
     attempts: int = Field(default=5, ge=1, description="Drafts per slot of a round before the slot stays empty.")
     seeds: int = Field(default=4, ge=1, description="Instances of each environment per step; a regret is over them.")
     repeats: int = Field(default=4, ge=1, description="Plays of each instance per step, in each arm.")

@@ -49,8 +49,12 @@ class ResolvedPart:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run asks of the policy. ``*_max`` are upper bounds; ``tokens_estimate`` assumes short plays."""
+    """What a run asks of the policy. ``*_max`` are upper bounds; ``tokens_estimate`` assumes short plays.
 
+    Every interval begins with a round, up to ``selfplay.rounds`` of them; it has hinted plays either way.
+    """
+
+    intervals: int
     rounds: int
     plain_plays: int
     hinted_plays: int
@@ -141,14 +145,16 @@ def run_cost(config: RunConfig) -> Cost:
     takes :data:`ESTIMATED_TURNS` turns at :data:`ESTIMATED_FILL` of ``max_tokens``, and one draft a slot.
     """
     play, steps = config.selfplay, config.run.steps
-    rounds = math.ceil(steps / play.regenerate_every)
+    intervals = math.ceil(steps / play.regenerate_every)
+    rounds = intervals if play.rounds is None else min(intervals, play.rounds)
     step_plays = play.environments * play.seeds * play.repeats
     plain = steps * step_plays
-    hinted = (steps if play.hinted == "every_step" else rounds) * step_plays
+    hinted = (steps if play.hinted == "every_step" else intervals) * step_plays
     slots = rounds * play.environments
     agent, designer, hint = play.agent_sampling, play.designer_sampling, play.hint_sampling
     play_estimate = min(config.model.context_tokens, ESTIMATED_TURNS * ESTIMATED_FILL * agent.max_tokens)
     return Cost(
+        intervals=intervals,
         rounds=rounds,
         plain_plays=plain,
         hinted_plays=hinted,

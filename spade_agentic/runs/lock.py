@@ -21,6 +21,8 @@ from .files import run_dir_error
 
 __all__ = ["Holder", "RunLock", "holder"]
 
+ELSEWHERE = "wait for it to end or stop it, or give this run a folder of its own with --run-dir"
+
 _held_here: dict[str, RunLock] = {}
 _RETRIES, _RETRY_S = 5, 0.05
 """Whoever asks for the holder takes a shared lock for a moment; that must not stop a run from starting."""
@@ -35,13 +37,16 @@ class Holder:
 
 
 class RunLock:
-    """The lock on one run directory, from construction to :meth:`release`. Raises :class:`RunDirError` naming the holder."""
+    """The lock on one folder, from construction to :meth:`release`. Raises :class:`RunDirError` naming the holder.
 
-    def __init__(self, path: Path) -> None:
+    ``todo`` is what the error tells the user to do; by default what fits a run directory.
+    """
+
+    def __init__(self, path: Path, *, todo: str = ELSEWHERE) -> None:
         self._key = str(path.resolve())
         self._owner_pid = os.getpid()
         if self._key in _held_here and _held_here[self._key]._owner_pid == os.getpid():
-            raise _locked(path, Holder(os.getpid(), socket.gethostname()))
+            raise _locked(path, Holder(os.getpid(), socket.gethostname()), todo)
         try:
             self._file: IO[str] = path.open("a+", encoding="utf-8")
         except OSError as error:
@@ -57,7 +62,7 @@ class RunLock:
                 if attempt + 1 == _RETRIES:
                     owner = _read(path)
                     self._file.close()
-                    raise _locked(path, owner) from error
+                    raise _locked(path, owner, todo) from error
                 time.sleep(_RETRY_S)
         self._file.truncate(0)
         self._file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
@@ -97,9 +102,6 @@ def _read(path: Path) -> Holder | None:
         return None  # the holder has the lock and has not yet written its name
 
 
-def _locked(path: Path, owner: Holder | None) -> RunDirError:
+def _locked(path: Path, owner: Holder | None, todo: str) -> RunDirError:
     who = f"process {owner.pid} on {owner.host}" if owner else "another process"
-    return RunDirError(
-        f"{who} is running in this folder", where=str(path.parent),
-        todo="wait for it to end or stop it, or give this run a folder of its own with --run-dir",
-    )
+    return RunDirError(f"{who} is running in this folder", where=str(path.parent), todo=todo)

@@ -28,7 +28,7 @@ from .layout import RunDir
 from .lock import RunLock
 from .reader import APPLICATION_ID, SCHEMA_VERSION, StoreReader, check_schema
 
-__all__ = ["RunStore"]
+__all__ = ["RunStore", "has_run"]
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
@@ -103,7 +103,7 @@ class RunStore(StoreReader):
             run.checkpoints.mkdir(parents=True, exist_ok=True)
             run.transcripts.mkdir(exist_ok=True)
             lock = RunLock(run.lock)
-            if _has_run(run.store):
+            if has_run(run.store):
                 raise RunDirError(
                     "there is a run in this folder already", where=str(run.path),
                     todo="continue it with --resume, or choose another folder with --run-dir",
@@ -318,7 +318,7 @@ def _write_config(run: RunDir, config: Mapping[str, Any]) -> None:
     replace_file(run.config, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True).encode())
 
 
-def _has_run(path: Path) -> bool:
+def has_run(path: Path) -> bool:
     """Whether the database is one that :meth:`RunStore.create` finished; it sets the application id in its one transaction."""
     if not path.exists():
         return False

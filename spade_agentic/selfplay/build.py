@@ -191,7 +191,8 @@ class _Training:
             state=LoopState(), commit=functools.partial(self._commit, learner),
             publish=functools.partial(self._publish, engine), notify=self._notify,
             watch=_Watch(self.recorder, self._notify), reserved=reserved, steps=config.run.steps,
-            regenerate_every=play.regenerate_every, seeds=play.seeds, repeats=play.repeats,
+            regenerate_every=play.regenerate_every, most_rounds=play.rounds, train_designer=play.train_designer,
+            seeds=play.seeds, repeats=play.repeats,
             hinted_every_step=play.hinted == "every_step", agent_sampling=agent_sampling, after_step=evaluate,
         )
 

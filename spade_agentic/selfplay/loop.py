@@ -3,7 +3,7 @@
 ::
 
     for t in 0 .. steps-1:
-        if t mod k == 0:  a new round: drafts -> gates -> hints; the pool is swapped when all of it is ready
+        if t mod k == 0:  a new interval; up to ``rounds`` times with a round: drafts -> gates -> hints -> the pool is swapped
         play every environment of the pool: seeds x repeats plain, and hinted on the same seeds when hints are due
         if the interval ends:  regret and reward of every environment; memory and curriculum learn of it
         batch = the agent's plain plays of this step + the designer's drafts that have waited ``delay`` steps
@@ -75,6 +75,8 @@ class SelfPlay:
     reserved: Reserved
     steps: int
     regenerate_every: int
+    most_rounds: int | None
+    train_designer: bool
     seeds: int
     repeats: int
     hinted_every_step: bool
@@ -95,7 +97,7 @@ class SelfPlay:
         t, last = self.state.version, self.state.version + 1 >= self.steps
         record = StepRecord(step=t + 1)
         if t % self.regenerate_every == 0:
-            await self.open_round(t, record)
+            await self.open_interval(t, record)
         record.plays = await self.play(t)
         self.histories.add(record.plays)
         record.metrics |= play_metrics(record.plays)
@@ -107,18 +109,23 @@ class SelfPlay:
 
     # --- the designer's turn ---------------------------------------------------------------------------------------------
 
+    async def open_interval(self, t: int, record: StepRecord) -> None:
+        """A new round, where there is one left; from here on, what is played counts anew."""
+        if self.most_rounds is None or self.state.rounds < self.most_rounds:
+            await self.open_round(t, record)
+        self.histories.begin(self.pool.environments)
+        self.state.interval_start = t
+
     async def open_round(self, t: int, record: StepRecord) -> None:
         """Make the next round beside the pool, and swap it in when it is complete."""
         self.notify("round_opened", round_index=self.state.rounds, step=record.step)
         made = await self.rounds.make(self.state.rounds, self.state.recent_programs)
         self._tell(made)
         kept = self.pool.swap(made.environments)
-        self.histories.begin(self.pool.environments)
         await self.runner.shelf.keep_only(self.pool.environments)
         admitted = {environment.draft_id: environment.env_id for environment in made.environments.values()}
         self.delay.put(WaitingDraft(draft, t, admitted.get(draft.draft_id)) for draft in made.drafts)
         self.state.remember(environment.program.canonical_hash for environment in made.environments.values())
-        self.state.interval_start = t
         self.state.rounds += 1
         record.drafts += made.drafts
         record.environments += made.environments.values()
@@ -169,10 +176,14 @@ class SelfPlay:
     # --- learning --------------------------------------------------------------------------------------------------------
 
     async def learn(self, t: int, record: StepRecord, *, flush: bool) -> None:
-        """One update, from the agent's plain plays of now and the drafts that are due; and its audit."""
+        """One update, from the agent's plain plays of now and the drafts that are due; and its audit.
+
+        Where the designer is not trained, its drafts get their reward for the record, and are none of the batch's business.
+        """
         due = self.drafts_due(t, flush=flush)
         known = {draft.draft_id for draft in record.drafts}
         record.drafts += [waiting.draft for waiting in due if waiting.draft.draft_id not in known]
+        due = due if self.train_designer else []
         batch, metrics = self.batches.make(record.plays, due)
         self.notify("batch_ready", step=record.step, sequences=batch)
         trained = await self._update(batch)

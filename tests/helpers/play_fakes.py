@@ -474,7 +474,8 @@ def make_game(
     delay: int | None = None, hinted_every_step: bool = False, deterministic: bool = True, slots: int = 64,
     min_pairs: int = 1, memory: Any = None, run_seed: int = 0, refused_advantage: float = -1.0, agent_group: Any = "instance",
     delay_of: Callable[[str], int] = lambda request_id: 0, sandbox: InProcessSandbox | None = None,
-    reserved: Callable[[Program], str | None] = lambda program: None,
+    reserved: Callable[[Program], str | None] = lambda program: None, most_rounds: int | None = None,
+    train_designer: bool = True, curriculum: Any = None,
 ) -> Game:
     """The loop over toys. Commits are kept as JSON text, so that a state that JSON would change cannot hide."""
     engine = ScriptedEngine(rendering.tokenizer, policy, delay=delay_of)
@@ -496,7 +497,8 @@ def make_game(
         runner=runner,
         rounds=RoundMaker(
             runner=runner, designer=designer or DoorDesigner(), hint_writer=hint_writer or OriginHints(),
-            curriculum=RoundRobin(RoundRobinOptions()), memory=memory or SqliteMemory(MemoryOptions()), gates=gates,
+            curriculum=curriculum or RoundRobin(RoundRobinOptions()),
+            memory=memory or SqliteMemory(MemoryOptions()), gates=gates,
             slots=environments, attempts=attempts, designer_sampling=sampling, hint_sampling=sampling,
         ),
         reward=reward or HintRegret(HintRegretOptions()), learner=learner,
@@ -509,7 +511,7 @@ def make_game(
         admission=Admission(batch=environments * seeds * repeats), state=LoopState(),
         commit=lambda record, state: commits.append((record, unpack(pack(dict(state))))), publish=publish,
         notify=lambda hook, **arguments: hooks.append((hook, arguments)), watch=watch, reserved=reserved, steps=steps,
-        regenerate_every=regenerate_every, seeds=seeds, repeats=repeats, hinted_every_step=hinted_every_step,
-        agent_sampling=sampling, after_step=after,
+        regenerate_every=regenerate_every, most_rounds=most_rounds, train_designer=train_designer, seeds=seeds,
+        repeats=repeats, hinted_every_step=hinted_every_step, agent_sampling=sampling, after_step=after,
     )
     return Game(loop, engine, sandbox, learner, commits, hooks, watch)

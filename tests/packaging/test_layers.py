@@ -15,7 +15,7 @@ FOLDERS = {"spade_agentic": "spade_agentic", "spade_agentic_plugins": "plugins",
 
 LAYERS = {
     "errors": 0, "hooks": 0, "config": 0, "envs": 1, "sandbox": 2, "inference": 2, "rollout": 3, "learning": 3, "evals": 3,
-    "runs": 4, "selfplay": 5, "bootstrap": 5, "testing": 6, "cli": 7,
+    "runs": 4, "selfplay": 5, "bootstrap": 5, "bench": 5, "testing": 6, "cli": 7,
 }  # fmt: skip
 """Nothing imports from a higher layer, nor from a neighbour, except within the lowest one."""
 
