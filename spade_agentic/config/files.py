@@ -71,11 +71,16 @@ def _names(folder: Traversable, prefix: str = "") -> Iterator[str]:
 def find_config(name_or_path: str | Path) -> ConfigFile:
     """The local file, else the shipped config of that name (its ending may be left out). Raises :class:`ConfigError`."""
     path = Path(name_or_path).expanduser()
-    if path.is_file():
+    if _is_file(path):
         return _local(path, str(name_or_path))
     found = _shipped(str(name_or_path))
     if found is not None:
         return found
+    if str(name_or_path) and path.exists():
+        raise ConfigError(
+            "this is a folder, not a config" if path.is_dir() else "this is no regular file", where=str(path.resolve()),
+            todo="name the YAML file of a run",
+        )
     raise ConfigError(
         f"there is no config called {str(name_or_path)!r}, neither a file nor a shipped one",
         where=str(path.resolve() if path.is_absolute() else Path.cwd() / path),
@@ -92,8 +97,24 @@ def _short(path: Path) -> str:
 def _local(path: Path, name: str) -> ConfigFile:
     try:
         return ConfigFile(path.read_text(encoding="utf-8"), name, path.resolve().parent, path=path.resolve())
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the config cannot be read: {error}", where=str(path), todo="name a text file") from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the config cannot be read: {error}", where=str(path), todo="save it as UTF-8") from error
+
+
+def _is_file(path: Path) -> bool:
+    """Raises :class:`ConfigError` where the folder may not be looked into."""
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"the config cannot be read: {error.strerror}", where=str(path), todo="make the file readable, or name another"
+    )
 
 
 def _shipped(name: str) -> ConfigFile | None:
@@ -112,7 +133,7 @@ def _extended(file: ConfigFile, name: str, where: str) -> ConfigFile:
         found = beside or _shipped(name)
     else:
         path = (file.base / Path(name).expanduser()).resolve()
-        found = _local(path, _shown(path)) if path.is_file() else _shipped(name)
+        found = _local(path, _shown(path)) if _is_file(path) else _shipped(name)
     if found is not None:
         return found
     at = "among the shipped configs" if file.shipped is not None else f"in {file.base}, nor among the shipped configs"

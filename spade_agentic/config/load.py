@@ -183,8 +183,13 @@ def resolve_model(path: str | Path) -> Path:
             )
         return found
     local = Path(name).expanduser()
-    if (local / "config.json").is_file():
-        return local.resolve()
+    try:
+        if (local / "config.json").is_file():
+            return local.resolve()
+    except OSError as error:
+        raise ConfigError(
+            f"the model cannot be read: {error.strerror}", where=str(local), todo="make the folder readable, or name another"
+        ) from error
     if local.is_dir():
         raise ConfigError("this folder holds no model", where=str(local.resolve()), todo="it needs a config.json")
     raise ConfigError(

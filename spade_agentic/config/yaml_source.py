@@ -17,6 +17,9 @@ __all__ = ["Path", "dump_yaml", "parse_value", "parse_yaml"]
 
 Path = tuple[str, ...]
 
+DEEPEST = 50
+"""Levels of a document; a run has five. An alias that stands inside of what it names has no end."""
+
 
 class _Loader(yaml.SafeLoader):
     """SafeLoader with the scalars of YAML 1.2's core schema."""
@@ -66,9 +69,20 @@ def parse_yaml(text: str, name: str) -> tuple[Any, dict[Path, str]]:
         raise ConfigError(f"not valid YAML: {error.problem}", where=where, todo="mend that line") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"not valid YAML: {error}", where=name, todo="mend the file") from error
+    except RecursionError as error:
+        raise _too_deep(name) from error
+
+
+def _too_deep(where: str) -> ConfigError:
+    return ConfigError(
+        f"the YAML is nested deeper than {DEEPEST} levels, or an alias stands inside of what it names", where=where,
+        todo="write it out flat; a run needs no more than five levels",
+    )
 
 
 def _walk(node: yaml.Node, path: Path, name: str, sources: dict[Path, str]) -> None:
+    if len(path) > DEEPEST:
+        raise _too_deep(f"{name}:{node.start_mark.line + 1}")
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             line = f"{name}:{key.start_mark.line + 1}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from spade_agentic.config.load import resolve_model
+from spade_agentic.config.model_folder import check_model_folder
 from spade_agentic.config.suggest import did_you_mean
 from spade_agentic.config.validation import option_error
 from spade_agentic.errors import ConfigError
@@ -107,7 +108,9 @@ def resolve_run(config: RunConfig, manager: PluginManager) -> ResolvedRun:
         options.check_machine()
         parts.append(ResolvedPart(path, hook, manager.owner(hook, factory.name).name, factory, options))
     check_renderer(config)
-    return ResolvedRun(config, resolve_model(config.model.path), tuple(parts), run_cost(config))
+    model_dir = resolve_model(config.model.path)
+    check_model_folder(model_dir)
+    return ResolvedRun(config, model_dir, tuple(parts), run_cost(config))
 
 
 def check_renderer(config: RunConfig) -> None:
