@@ -1,11 +1,14 @@
-"""Speed of one update of the torch learner on a tiny policy: shared prefixes, plain packing, and padded rows.
+"""Speed of one update of the torch learner on a tiny policy: shared prefixes, plain packing, and padded rows; each against the
+bare forward and backward pass of the same micro-batches.
 
     python benchmarks/learner.py [--plays 256] [--group 8] [--threads 2] [--repeats 3] [--json FILE]
 
 The policy is a randomly initialised Qwen3 (hidden 128, 4 layers, vocabulary 2048); the batch is drawn to look like one
 step of ``tooluse.yaml``: groups that share a prompt (a domain's system part, then the instance), two to four turns, each a
-few sampled tokens and an observation. Prints a table and writes JSON with the machine it ran on; CPU seconds (of all
-threads) are what to compare where other work runs beside.
+few sampled tokens and an observation. The bare pass computes the same rows with the same kernels and a plain cross-entropy
+of the sampled tokens: no packing, checks, importance weights, audit, clipping or optimizer. Updates and bare passes take turns,
+so that what else the machine does falls on both. Prints a table and writes JSON with the machine it ran on; CPU seconds (of
+all threads) are what to compare where other work runs beside.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import resource
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +32,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from spade_agentic import Role, TorchLearner, TorchOptions, TrainSequence
+from spade_agentic.learning.batches import MicroBatch, pack, pad
 
 VOCABULARY = 2048
 
@@ -87,20 +92,56 @@ def realistic_batch(plays: int, group: int, seed: int = 0) -> list[TrainSequence
     return batch
 
 
+def micro_batches(batch: list[TrainSequence], options: TorchOptions) -> list[MicroBatch]:
+    """The rows that the learner computes for ``batch``, where it is one minibatch."""
+    if options.attention == "packed":
+        return pack(batch, options.token_budget, share=options.prefix_sharing)
+    return pad(batch, options.token_budget)
+
+
+def bare_pass(learner: TorchLearner, rows: list[MicroBatch]) -> None:
+    """Forward and backward of the model alone, over ``rows``; the last MLP only where the learner computes it too."""
+    model = learner.policy.model
+    for row in rows:
+        extra = {}
+        if row.layout is not None:
+            extra = {"tree_layout": row.layout, "position_ids": row.position_ids, "sources": row.source.unique()}
+        hidden = model.get_decoder()(input_ids=row.token_ids, use_cache=False, **extra).last_hidden_state
+        logits = model.get_output_embeddings()(hidden.flatten(0, 1).index_select(0, row.source))
+        torch.nn.functional.cross_entropy(logits, row.target).backward()
+    model.zero_grad(set_to_none=True)
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Wall seconds, CPU seconds of all threads, and the result."""
+    started, cpu_started = time.perf_counter(), time.process_time()
+    result = work()
+    return time.perf_counter() - started, time.process_time() - cpu_started, result
+
+
 def measure(model: Path, batch: list[TrainSequence], variant: Variant, options: dict[str, Any], repeats: int) -> dict[str, Any]:
-    """Median seconds of a step (one update unless ``options`` say otherwise) and what it computed."""
-    learner = TorchLearner(model, TorchOptions(**{**options, **variant.options}))
-    learner.step(batch[: max(1, len(batch) // 8)])  # first calls pay for allocation and thread start-up
-    seconds, cpu_seconds, metrics = [], [], {}
+    """Median seconds of a step (one update unless ``options`` say otherwise), of the bare pass, and what both computed.
+
+    ``of_bare`` is the bare pass's time by the step's: the share of the model's own speed that the learner reaches.
+    """
+    chosen = TorchOptions(**{**options, **variant.options})
+    learner, rows = TorchLearner(model, chosen), micro_batches(batch, chosen)
+    warm = batch[: max(1, len(batch) // 8)]  # first calls pay for allocation and thread start-up
+    learner.step(warm)
+    bare_pass(learner, micro_batches(warm, chosen))
+    steps, bare = [], []
     for _ in range(repeats):
-        started, cpu_started = time.perf_counter(), time.process_time()
-        metrics = learner.step(batch)
-        seconds.append(time.perf_counter() - started)
-        cpu_seconds.append(time.process_time() - cpu_started)
+        steps.append(timed(lambda: learner.step(batch)))
+        bare.append(timed(lambda: bare_pass(learner, rows)))
+    metrics = steps[-1][2]
     learner.close()
-    median = statistics.median(seconds)
+    seconds = [wall for wall, _, _ in steps]
+    median, bare_seconds = statistics.median(seconds), statistics.median(wall for wall, _, _ in bare)
+    cpu_seconds, bare_cpu = (statistics.median(cpu for _, cpu, _ in runs) for runs in (steps, bare))
     return {
-        "variant": variant.name, "seconds": median, "cpu_seconds": statistics.median(cpu_seconds),
+        "variant": variant.name, "seconds": median, "cpu_seconds": cpu_seconds,
+        "bare_seconds": bare_seconds, "bare_cpu_seconds": bare_cpu, "bare_tokens_per_s": metrics["tokens"] / bare_seconds,
+        "of_bare": bare_seconds / median, "of_bare_cpu": bare_cpu / cpu_seconds,
         "tokens_per_s": metrics["tokens"] / median, "trained_tokens_per_s": metrics["trained_tokens"] / median,
         "tokens": metrics["tokens"],
         "trained_tokens": metrics["trained_tokens"], "computed_tokens": metrics["computed_tokens"],
@@ -132,10 +173,11 @@ def main() -> None:
     slowest = max(row["cpu_seconds"] for row in rows)
     print(f"{len(batch)} plays in groups of {args.group}, {int(rows[0]['tokens'])} tokens, "
           f"{int(rows[0]['trained_tokens'])} of them sampled; {args.threads} threads")
-    print(f"{'variant':36}{'seconds':>9}{'CPU s':>8}{'tokens/s':>11}{'computed':>10}{'less CPU':>10}")
+    print(f"{'variant':36}{'seconds':>9}{'CPU s':>8}{'tokens/s':>11}{'computed':>10}{'less CPU':>10}{'of bare':>9}{'(CPU)':>7}")
     for row in rows:
         print(f"{row['variant']:36}{row['seconds']:9.2f}{row['cpu_seconds']:8.2f}{row['tokens_per_s']:11.0f}"
-              f"{int(row['computed_tokens']):10d}{slowest / row['cpu_seconds']:9.1f}x")
+              f"{int(row['computed_tokens']):10d}"
+              f"{slowest / row['cpu_seconds']:9.1f}x{row['of_bare']:9.2f}{row['of_bare_cpu']:7.2f}")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak memory of the process: {peak:.0f} MB")
     args.json.parent.mkdir(parents=True, exist_ok=True)

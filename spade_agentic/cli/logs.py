@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, TextIO, cast
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor
 
 __all__ = ["configure_logs"]
+
+
+class _Console:
+    """Standard error, as long as there is one: a terminal that was closed must not cost the run that logs to it.
+
+    Nothing is lost by that: a run has every event in its ``events.jsonl`` as well.
+    """
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return self._stream.write(text)
+        return 0
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def configure_logs(*, debug: bool) -> None:
@@ -30,7 +50,7 @@ def configure_logs(*, debug: bool) -> None:
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger("debug" if debug else "info"),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Console(sys.stderr))),
         cache_logger_on_first_use=False,
     )
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from contextlib import suppress
+from typing import Annotated, NoReturn
 
 import typer
 
 import spade_agentic
 
 from . import bench, bootstrap, configs, doctor, envs, plugins, runs, train
-from .output import Command, Group, report_error, say
+from .output import INTERRUPTED, Command, Group, report_error, say
 
 __all__ = ["app", "main"]
+
+READER_GONE = 141
+"""Exit code where nobody reads what is printed any more; a shell gives what SIGPIPE killed the same."""
 
 app = typer.Typer(
     name="spade-agentic",
@@ -51,17 +58,37 @@ app.command("bootstrap", cls=Command)(bootstrap.bootstrap)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0, 2 for a user's mistake, 1 for a fault of ours, 130 when interrupted."""
+    _say_anything()
     try:
-        app(args=None if arguments is None else list(arguments))
+        try:
+            app(args=None if arguments is None else list(arguments))
+        finally:
+            sys.stdout.flush()
+    except SystemExit as ending:
+        if isinstance(ending.__context__, BrokenPipeError):  # click ends with 1 then, like after any error
+            _nobody_reads()
+        raise
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`): nobody is left to tell.
-        sys.stderr.close()
-        sys.exit(141)
+        sys.exit(INTERRUPTED)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.EIO) and error.filename is None:
+            _nobody_reads()
         sys.exit(report_error(error))
+
+
+def _nobody_reads() -> NoReturn:
+    """The reader of our output went away (`| head`), or the terminal: Python's own last flush must not try again."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(READER_GONE)
+
+
+def _say_anything() -> None:
+    """What the terminal's encoding lacks is escaped, where it would be an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":

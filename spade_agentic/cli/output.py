@@ -15,13 +15,16 @@ from typer.core import TyperCommand, TyperGroup
 
 from spade_agentic.errors import SpadeError, UserError
 
-__all__ = ["Command", "Group", "Json", "Plugins", "debugging", "emit_json", "print_table", "report_error", "say"]
+__all__ = ["INTERRUPTED", "Command", "Group", "Json", "Plugins", "debugging", "emit_json", "print_table", "report_error", "say"]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Plugins = Annotated[
     list[str] | None,
     typer.Option("--plugin", metavar="FILE", help="Also load this plugin: a file, a folder or a module. Repeatable."),
 ]
+
+INTERRUPTED = 130
+"""Exit code of what a signal ended; a shell gives a command that Ctrl-C killed the same."""
 
 _state = {"debug": False}
 
@@ -125,6 +128,14 @@ def report_error(error: BaseException) -> int:
     """Say on standard error what happened, to which object, and what to do. Returns the exit code."""
     if debugging():
         traceback.print_exception(error)
+    code = _report(error)
+    if not debugging():  # a traceback shows them
+        for note in getattr(error, "__notes__", ()):
+            _stderr(f"  {note}")
+    return code
+
+
+def _report(error: BaseException) -> int:
     if isinstance(error, UserError):
         _stderr(f"error: {error}")
         return 2

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .configs import Sets
-from .output import Json, Plugins, debugging, emit_json, print_table, say
+from .output import INTERRUPTED, Json, Plugins, debugging, emit_json, print_table, say
 
 if TYPE_CHECKING:
     from spade_agentic.config.schema import RunConfig
@@ -65,6 +66,9 @@ def train(
     configure_logs(debug=debugging())
     summary = run_training(config, run_dir=run_dir, resume=resume, manager=manager)
     _print_summary(summary, run_dir, as_json)
+    if summary.status == "interrupted":
+        sys.stderr.write(f"interrupted: continue with spade-agentic train --resume --run-dir {run_dir}\n")
+        raise typer.Exit(INTERRUPTED)
 
 
 def _fresh(name: str, sets: list[str], plugins: list[str], run_dir: Path | None) -> tuple[RunConfig, Path]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import inspect
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +23,10 @@ from pydantic import BaseModel, ValidationError
 
 from spade_agentic.config.suggest import did_you_mean
 from spade_agentic.config.validation import option_error
-from spade_agentic.errors import ConfigError, PluginError
+from spade_agentic.errors import ConfigError, PluginError, SpadeError
 
+from . import kinds
+from .answers import GO_ON
 from .kinds import Factory, Options
 from .loading import LoadedPlugin, load_reference
 from .specs import FACTORY_HOOKS, LIFECYCLE_HOOKS, PROJECT, Specs
@@ -48,7 +51,24 @@ HOOK_PATHS: Mapping[str, str] = {
 }
 """Where the YAML names the plugin of each factory hook."""
 
+KINDS: Mapping[str, type[Any]] = {
+    "env_designer": kinds.Designer,
+    "hint_writer": kinds.HintWriter,
+    "designer_reward": kinds.DesignerReward,
+    "memory_store": kinds.MemoryStore,
+    "curriculum": kinds.Curriculum,
+    "tool_sim": kinds.ToolSim,
+    "sandbox": kinds.Sandbox,
+    "inference_engine": kinds.InferenceEngine,
+    "learner": kinds.Learner,
+    "tracker": kinds.Tracker,
+    "evaluator": kinds.Evaluator,
+}
+"""What the objects of each factory hook must be able to do."""
+
 FIRST_PARTY = "spade-agentic"
+OURS = Path(__file__).parents[1]
+"""Code below it is ours; what it raises is no plugin's fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,16 +262,39 @@ class PluginManager:
             ) from error
 
     def build(self, hook: str, ref: PluginRef, context: BuildContext, *, path: str | None = None) -> Any:
-        """Resolve ``ref`` and build its object."""
+        """Resolve ``ref`` and build its object.
+
+        Raises :class:`PluginError` where a third party's factory raises, or builds what is no object of its kind.
+        """
         factory, options = self.resolve(hook, ref, path=path, config=context.config)
-        return factory.build(options, context)
+        owner = self.owner(hook, factory.name)
+        subject = f"the factory of {hook} {factory.name!r} of plugin {owner.name!r}"
+        try:
+            built = factory.build(options, context)
+        except SpadeError:
+            raise
+        except Exception as error:
+            if not owner.third_party:
+                raise
+            raise PluginError(
+                f"{subject} raised {type(error).__name__}: {error}", where=_line_of(error, _place(factory.build, owner.source)),
+                todo="mend the plugin",
+            ) from error
+        missing = [name for name in members_of(KINDS[hook]) if not hasattr(built, name)]
+        if missing:
+            raise PluginError(
+                f"{subject} built {built!r:.80}, which has no {', '.join(missing)}", where=_place(factory.build, owner.source),
+                todo=f"build an object with everything that spade_agentic.{KINDS[hook].__name__} names",
+            )
+        return built
 
     # -- life cycle -------------------------------------------------------------------------------------------------------
 
     def call_lifecycle(self, hook: str, **arguments: Any) -> None:
         """Call a life-cycle hook of every plugin, the one that was registered last first (as pluggy does).
 
-        An exception of a third party is logged as the event ``hook_failed`` and counted in ``hook_errors``; it is raised as
+        An exception of a third party is counted in ``hook_errors`` and logged as the event ``hook_failed`` (the 1st, 2nd, 4th,
+        8th ... of one hook, with the count); it is raised as
         :class:`PluginError` where the plugin's module sets ``spade_agentic_fatal = True``. Ours is raised as it is.
         """
         assert hook in LIFECYCLE_HOOKS, f"{hook} is not a life-cycle hook"
@@ -274,6 +317,8 @@ class PluginManager:
         import structlog
 
         self.hook_errors[info.name, hook] += 1
+        if self.hook_errors[info.name, hook].bit_count() > 1:
+            return  # a hook that fails at every play is told of the 1st, 2nd, 4th, 8th ... time
         structlog.get_logger(PROJECT).error(
             "hook_failed",
             plugin=info.name,
@@ -282,6 +327,25 @@ class PluginManager:
             error=f"{type(error).__name__}: {error}",
             exc_info=error,
         )
+
+    def blame(self, error: BaseException) -> PluginError | None:
+        """The error of the third party whose code raised ``error``; ``None`` where that was ours, or is one of ours.
+
+        The innermost frame decides that belongs to a plugin or to us: what a plugin's library raises is the plugin's.
+        """
+        if isinstance(error, SpadeError):
+            return None
+        for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+            file = frame.f_code.co_filename
+            owner = next((info for info in self._plugins.values() if info.third_party and _holds(info.module, file)), None)
+            if owner is not None:
+                return PluginError(
+                    f"plugin {owner.name!r} raised {type(error).__name__}: {error}",
+                    where=f"{file}:{line}, in {frame.f_code.co_qualname}", todo=GO_ON,
+                )
+            if Path(file).is_relative_to(OURS):
+                return None
+        return None
 
     @property
     def hook_error_count(self) -> int:
@@ -369,6 +433,31 @@ def check_factories(answer: Any, hook: str, plugin: str, place: str) -> list[Fac
                 "make it build(options, context)",
             ) from error
     return list(answer)
+
+
+def members_of(protocol: type[Any]) -> list[str]:
+    """The names that an object of a kind must have: its methods and its attributes."""
+    found: dict[str, None] = {}
+    for base in reversed(protocol.__mro__):
+        if getattr(base, "_is_protocol", False):
+            found |= dict.fromkeys([*getattr(base, "__annotations__", {}), *vars(base)])
+    own = (name for name in found if not name.startswith("_") or name == "__len__")
+    return list(own)
+
+
+def _holds(module: ModuleType, file: str) -> bool:
+    """Whether ``file`` is the module's own, or lies in its package."""
+    own = getattr(module, "__file__", None)
+    if own is None:
+        return False
+    return file == own or (hasattr(module, "__path__") and Path(file).is_relative_to(Path(own).parent))
+
+
+def _line_of(error: BaseException, place: str) -> str:
+    """The line of the file at ``place`` (``file:line``) that raised ``error``; ``place`` itself where there is none."""
+    file = place.rpartition(":")[0]
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    return f"{file}:{lines[-1]}" if lines else place
 
 
 def _place(function: Any, source: str) -> str:

@@ -6,6 +6,7 @@ The child dies with this process, however this process dies; its output goes to 
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import secrets
@@ -96,10 +97,14 @@ class EmbeddedEngine:
         ]
         if self._context_tokens is not None:
             command += ["--context-tokens", str(self._context_tokens)]
+        # A session of its own: a Ctrl-C, or a terminal that is closed, is for this process to answer.
+        start = functools.partial(
+            subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
         if self._log_file is None:
-            return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            return start(stderr=subprocess.DEVNULL)
         with self._log_file.open("ab") as log:
-            return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+            return start(stderr=log)
 
     async def complete(
         self, token_ids: Sequence[int], sampling: Sampling, *, seed: int, request_id: str, stop_token_ids: Sequence[int],

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from spade_agentic.errors import ContextOverflow
+from spade_agentic.hooks.answers import check_completion
 from spade_agentic.hooks.kinds import InferenceEngine
 from spade_agentic.hooks.records import Completion, FinishReason, Role, Sampling, Segment, Trajectory
 
@@ -114,7 +115,7 @@ class Session:
         if max_tokens != sampling.max_tokens:
             sampling = Sampling(sampling.temperature, sampling.top_p, sampling.top_k, max_tokens)
         wave = await self._ticket()
-        return await self._engine.complete(
+        completion = await self._engine.complete(
             self.prompt_ids,
             sampling,
             seed=stable_seed(*self._noise_key, self.turns),
@@ -122,6 +123,7 @@ class Session:
             stop_token_ids=self._rendering.stop_token_ids,
             wave=wave,
         )
+        return check_completion(self._engine, completion)
 
     def _spoken(self, completion: Completion, text: str, tools: Sequence[Mapping[str, Any]] | None) -> Message:
         """The completion as a message, for the full render that a new segment starts with."""

@@ -48,9 +48,13 @@ class Recovery:
 
 @dataclass(slots=True)
 class Checkpoints:
-    """The checkpoints of one run. ``fault`` is called at ``begun``, ``filled``, ``synced``, ``renamed`` and ``durable``."""
+    """The checkpoints of one run; those of another (``run_id``) are refused.
+
+    ``fault`` is called at ``begun``, ``filled``, ``synced``, ``renamed`` and ``durable``.
+    """
 
     run_dir: Path
+    run_id: str | None = None
     fault: FaultPoint = field(default=lambda point: None)
 
     @property
@@ -84,7 +88,7 @@ class Checkpoints:
             self.fault("begun")
             fill(temporary)
             self.fault("filled")
-            _write_manifest(temporary, step)
+            _write_manifest(temporary, step, self.run_id)
             fsync_tree(temporary)
             self.fault("synced")
             if final.exists():
@@ -102,12 +106,20 @@ class Checkpoints:
         return final
 
     def verify(self, name: str) -> None:
-        """Raise :class:`RunDirError` naming the first file of ``name`` that is missing, cut short or changed."""
+        """Raise :class:`RunDirError` naming the first file of ``name`` that is missing, cut short or changed.
+
+        A checkpoint of another run is refused, also where it is whole: nothing else would fit it.
+        """
         folder = self.path(name)
         try:
             manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise _damaged(folder, f"its {MANIFEST} cannot be read ({error})") from error
+        if self.run_id not in (None, manifest.get("run_id", self.run_id)):
+            raise RunDirError(
+                f"the checkpoint {name} is of another run: {manifest['run_id']}, not {self.run_id}", where=str(folder),
+                todo="put this run's own folder back, or start a new run",
+            )
         for relative, expected in manifest["files"].items():
             path = folder / relative
             if not path.is_file():
@@ -153,14 +165,15 @@ class Checkpoints:
         return Recovery(tuple(n.removeprefix(_TEMPORARY) for n in half), tuple(unnamed))
 
 
-def _write_manifest(folder: Path, step: int) -> None:
+def _write_manifest(folder: Path, step: int, run_id: str | None) -> None:
     files = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         size = path.stat().st_size
         files[path.relative_to(folder).as_posix()] = {
             "bytes": size, "sha256": _sha256(path) if size <= HASH_LIMIT_BYTES else None,
         }
-    (folder / MANIFEST).write_text(json.dumps({"step": step, "files": files}, indent=1), encoding="utf-8")
+    manifest = {"step": step, **({} if run_id is None else {"run_id": run_id}), "files": files}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
 
 def _sha256(path: Path) -> str:

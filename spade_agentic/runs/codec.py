@@ -23,7 +23,7 @@ from functools import cache
 from itertools import compress, groupby
 from typing import Any, TypeVar
 
-from spade_agentic.errors import StoreError
+from spade_agentic.errors import PluginError, StoreError
 from spade_agentic.hooks.records import Segment
 
 __all__ = ["from_json", "pack", "to_json", "unpack"]
@@ -60,9 +60,12 @@ def from_json(kind: type[T], data: Any) -> T:
         raise StoreError(f"not a stored {getattr(kind, '__name__', kind)}: {error}") from error
 
 
-def pack(data: Any, *, level: int = 1) -> bytes:
-    """Compressed JSON of ``data``. Raises :class:`~spade_agentic.errors.StoreError` naming the part that JSON would change."""
-    check_json(data, "state")
+_JSON_ONLY = "let the plugin keep it as dict (with text for keys), list, str, int, float, bool and None only"
+
+
+def pack(data: Any, *, what: str = "state", level: int = 1) -> bytes:
+    """Compressed JSON of ``data``. Raises :class:`~spade_agentic.errors.PluginError` naming the part that JSON would change."""
+    check_json(data, what)
     return zlib.compress(json.dumps(data, separators=(",", ":")).encode(), level)
 
 
@@ -75,7 +78,10 @@ def unpack(blob: bytes) -> Any:
 
 
 def check_json(value: Any, path: str) -> None:
-    """Raise :class:`~spade_agentic.errors.StoreError` unless ``value`` reads back from JSON as it is."""
+    """Raise :class:`~spade_agentic.errors.PluginError` unless ``value`` reads back from JSON as it is.
+
+    What is stored that is not of our own making comes from a plugin: its state, or data on a program, a draft or an evaluation.
+    """
     kind = type(value)
     if kind in _SCALARS:
         return
@@ -86,12 +92,11 @@ def check_json(value: Any, path: str) -> None:
     elif kind is dict:
         for key, item in value.items():
             if type(key) is not str:
-                raise StoreError(f"{path} has the key {key!r}, which is no string: JSON would change it")
+                raise PluginError(f"{path} has the key {key!r}, which is no string", where=path, todo=_JSON_ONLY)
             check_json(item, f"{path}.{key}")
     else:
-        raise StoreError(
-            f"{path} is of type {kind.__name__}, which JSON would change or cannot hold: "
-            "state_dict() may use dict, list, str, int, float, bool and None only"
+        raise PluginError(
+            f"{path} is of type {kind.__name__}, which JSON would change or cannot hold", where=path, todo=_JSON_ONLY
         )
 
 

@@ -22,6 +22,8 @@ __all__ = ["EVENTS", "EventLog"]
 EVENTS: dict[str, str] = {
     "run_started": "The run began, or continued after `resumed_from`.",
     "run_ended": "The run ended with `status`.",
+    "stop_requested": "Somebody pressed Ctrl-C: the run ends when `step` is committed.",
+    "view_failed": "Nothing can be shown any more, since the terminal is gone; the run goes on.",
     "checkpoint_recovered": "A checkpoint without a commit was removed when the run was opened.",
     "stage_changed": "The run went on to `stage` of step `step`.",
     "round_opened": "The designer begins a new round.",

@@ -56,7 +56,7 @@ def fsync_tree(folder: Path) -> None:
 
 
 def run_dir_error(doing: str, path: Path, error: BaseException) -> RunDirError | None:
-    """The user's view of a failed write: a full disk, or a folder that may not be written. ``None`` for other failures.
+    """The user's view of a failed write: a full or a broken disk, or a folder that may not be written. ``None`` otherwise.
 
     Libraries report a full disk in their own ways (torch as ``RuntimeError``), so a disk without room left counts as
     the cause whatever the exception is.
@@ -72,6 +72,11 @@ def run_dir_error(doing: str, path: Path, error: BaseException) -> RunDirError |
         return RunDirError(
             f"not allowed to write while {doing}: {os.strerror(number)}", where=str(path),
             todo="make the folder writable, or choose another one with --run-dir",
+        )
+    if number == errno.EIO:
+        return RunDirError(
+            f"the disk failed while {doing}: {os.strerror(number)}", where=str(path),
+            todo="look at the disk (dmesg), copy the run's folder to a sound one, and continue there with --resume",
         )
     if number in (errno.ENOTDIR, errno.EEXIST):
         return RunDirError(

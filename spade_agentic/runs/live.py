@@ -10,7 +10,7 @@ from spade_agentic.hooks.records import Arm
 
 from .progress import Progress
 
-__all__ = ["PlainView", "TerminalView", "View", "duration", "evaluation_line", "open_view", "panel", "step_line"]
+__all__ = ["NoView", "PlainView", "TerminalView", "View", "duration", "evaluation_line", "open_view", "panel", "step_line"]
 
 
 class View(Protocol):
@@ -27,6 +27,25 @@ def open_view(stream: IO[str] | None = None) -> View:
     """The view that fits ``stream`` (default: standard error, so that standard output stays for results)."""
     stream = stream or sys.stderr
     return TerminalView(stream) if stream.isatty() else PlainView(stream)
+
+
+class NoView:
+    """Where nobody can look any more."""
+
+    def open(self, progress: Progress) -> None:
+        """Nothing."""
+
+    def changed(self) -> None:
+        """Nothing."""
+
+    def step_done(self) -> None:
+        """Nothing."""
+
+    def evaluated(self, step: int, name: str, result: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
 
 
 class PlainView:

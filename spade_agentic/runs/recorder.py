@@ -18,7 +18,7 @@ from spade_agentic.hooks.records import Arm, Draft, Environment, Play, Regret
 
 from .events import EventLog
 from .layout import RunDir, new_run_id
-from .live import View, open_view
+from .live import NoView, View, open_view
 from .progress import Progress, StatusFile
 from .reader import Commit, numbers
 from .store import RunStore
@@ -65,9 +65,9 @@ class RunRecorder:
         self._cleanup.callback(store.close)
         self._cleanup.callback(self.events.close)
         self._cleanup.enter_context(self.events.capture())
-        self._cleanup.callback(view.close)
+        self._cleanup.callback(lambda: self._show(lambda view: view.close()))
         self._recall()
-        view.open(self.progress)
+        self._show(lambda view: view.open(self.progress))
 
     @classmethod
     def begin(
@@ -162,9 +162,18 @@ class RunRecorder:
             self.events.emit("transcripts_failed", id=step_id, level="warning", error=str(error))
         self._track(record.step, metrics)
         self.events.flush()
-        self._view.step_done()
+        self._show(lambda view: view.step_done())
         self._status.write(self.progress, force=True)
         return path
+
+    def stop_requested(self) -> None:
+        """The run was asked to end after the step under way."""
+        step = self.progress.step + 1
+        self.events.emit(
+            "stop_requested", id=self.run_id, level="warning", step=step,
+            hint=f"ending after step {step}; Ctrl-C again ends at once and gives the step up",
+        )
+        self.events.flush()
 
     def record_evaluation(self, *, step: int, name: str, result: Mapping[str, Any]) -> None:
         """Store what an evaluator answered for the weights of ``step`` (0: before training), and show it."""
@@ -172,7 +181,7 @@ class RunRecorder:
         self.events.emit("evaluation_finished", id=f"{name}-step-{step:06d}", step=step, **_rounded(numbers(result)))
         self.events.flush()
         self._track(step, numbers(result))
-        self._view.evaluated(step, name, result)
+        self._show(lambda view: view.evaluated(step, name, result))
 
     def has_evaluation(self, *, step: int, name: str) -> bool:
         """Whether the evaluator ``name`` has answered for ``step`` already (a resumed run need not ask again)."""
@@ -187,8 +196,8 @@ class RunRecorder:
             for tracker in self.trackers:
                 self._cleanup.callback(self._guarded, tracker.close, tracker)
             self.progress.enter(status)
-            self._status.write(self.progress, force=True)
             self.store.finish(status, stage_s=self.progress.stage_s)
+            self._status.write(self.progress, force=True)
             self._write_report()
         return show_run(self.dir.path)
 
@@ -216,7 +225,15 @@ class RunRecorder:
 
     def _changed(self) -> None:
         self._status.write(self.progress)
-        self._view.changed()
+        self._show(lambda view: view.changed())
+
+    def _show(self, draw: Callable[[View], None]) -> None:
+        """Let the view draw. A terminal that was closed, or a pipe that nobody reads, must not cost the run."""
+        try:
+            draw(self._view)
+        except (OSError, ValueError) as error:  # ValueError: the stream was closed in this process
+            self._view = NoView()
+            self.events.emit("view_failed", id=self.run_id, error=f"{type(error).__name__}: {error}")
 
     def _track(self, step: int, metrics: Mapping[str, float]) -> None:
         for tracker in self.trackers:

@@ -81,7 +81,7 @@ class RunStore(StoreReader):
         super().__init__(run_dir)
         self._connection.close()
         self._connection = _connect(self.dir)
-        self.checkpoints = Checkpoints(self.dir.path)
+        self.checkpoints = Checkpoints(self.dir.path, str(self.meta()["run_id"]))
         self.recovered = self.checkpoints.recover()
         self._elapsed_before = max(self.elapsed_s(), float(self.meta().get("wall_s", 0.0)))
 
@@ -189,7 +189,8 @@ class RunStore(StoreReader):
         replaced (a reward or a hint that came later). A play, a regret or an environment must belong to an environment or a
         draft of this or an earlier commit.
 
-        Raises :class:`~spade_agentic.errors.StoreError` for a commit that breaks these rules, and
+        Raises :class:`~spade_agentic.errors.StoreError` for a commit that breaks these rules,
+        :class:`~spade_agentic.errors.PluginError` for a plugin's state that JSON cannot hold, and
         :class:`~spade_agentic.errors.RunDirError` for a full or read-only disk; the store is unchanged in both cases.
         """
         name = Path(checkpoint).name
@@ -218,7 +219,7 @@ class RunStore(StoreReader):
         with self._transaction(f"recording the evaluation {name} of step {step}"):
             self._connection.execute(
                 "INSERT OR REPLACE INTO evaluation VALUES (?, ?, ?, ?)",
-                (step, name, pack(to_json(dict(result))), time.time()),
+                (step, name, pack(to_json(dict(result)), what=f"evaluation {name}"), time.time()),
             )
 
     def prune(self, keep: int) -> list[str]:
@@ -285,12 +286,14 @@ def _draft_row(step: int, draft: Draft) -> tuple[Any, ...]:
     refusal = draft.refusal
     return (
         draft.draft_id, step, draft.round_index, draft.skill.value, refusal.gate if refusal else None,
-        refusal.code if refusal else None, draft.reward, pack(record), None if trajectory is None else pack(trajectory),
+        refusal.code if refusal else None, draft.reward, pack(record, what=f"draft {draft.draft_id}"),
+        None if trajectory is None else pack(trajectory),
     )
 
 
 def _environment_row(step: int, env: Environment) -> tuple[Any, ...]:
-    return (env.env_id, step, env.draft_id, env.round_index, env.program.skill.value, pack(to_json(env)))
+    record = pack(to_json(env), what=f"environment {env.env_id}")
+    return (env.env_id, step, env.draft_id, env.round_index, env.program.skill.value, record)
 
 
 def _play_row(step: int, play: Play) -> tuple[Any, ...]:

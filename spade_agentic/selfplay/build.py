@@ -20,6 +20,7 @@ import structlog
 from spade_agentic.config.schema import PluginRef, RunConfig, SamplingConfig
 from spade_agentic.envs.gates import GateOptions, run_gates
 from spade_agentic.errors import ConfigError, SpadeError
+from spade_agentic.hooks.answers import check_evaluation
 from spade_agentic.hooks.kinds import Evaluator, InferenceEngine, Learner, Reserving, Sandbox
 from spade_agentic.hooks.manager import BuildContext, PluginManager
 from spade_agentic.hooks.records import Arm, GateReport, Play, Program
@@ -27,6 +28,7 @@ from spade_agentic.hooks.resolution import ResolvedRun, resolve_run
 from spade_agentic.rollout.episode import PlayStage
 from spade_agentic.rollout.runner import RolloutRunner
 from spade_agentic.rollout.scheduler import Admission
+from spade_agentic.runs.files import run_dir_error
 from spade_agentic.runs.recorder import RunRecorder
 
 from .audit import Reserved
@@ -47,6 +49,9 @@ __all__ = ["PLAYS_AT_ONCE", "run_training"]
 PLAYS_AT_ONCE = 256
 """Plays in flight: one forked process of a sandbox worker and one row of the engine's batch each."""
 
+STAGES_OF_A_STEP = ("designing", "playing", "updating", "committing")
+"""While the run is in one of these a first Ctrl-C waits for the commit; what comes between two steps is done again."""
+
 LEARNER_FOLDER, WEIGHTS_FOLDER = "learner", "weights"
 """What a checkpoint holds: the learner's own state, and the weights as the engine loads them."""
 
@@ -54,26 +59,62 @@ LEARNER_FOLDER, WEIGHTS_FOLDER = "learner", "weights"
 def run_training(config: RunConfig, *, run_dir: Path, resume: bool, manager: PluginManager) -> RunSummary:
     """Train as ``config`` says, in ``run_dir``, until the last step; returns what ``runs show`` prints.
 
-    With ``resume`` the run there is continued from its last commit. SIGINT and SIGTERM end the run with the status
-    ``interrupted``: the step under way is given up, everything is closed, and the summary is returned all the same.
+    With ``resume`` the run there is continued from its last commit. A signal ends the run with the status ``interrupted``,
+    everything is closed, and the summary is returned all the same: after a first SIGINT the step under way is finished and
+    committed, SIGTERM, SIGHUP and a second SIGINT give it up.
 
-    Raises :class:`~spade_agentic.errors.UserError` for a config, a plugin or a run directory that cannot be used, and whatever
-    a failing part raises; the run's status is ``failed`` then, and it can be resumed.
+    Raises :class:`~spade_agentic.errors.UserError` for a config, a plugin or a run directory that cannot be used (a full disk,
+    say), and whatever a failing part of ours raises; the run's status is ``failed`` then, and it can be resumed.
     """
     resolved = resolve_run(config, manager)
     _check_sampling(config)
     recorder = RunRecorder.begin(run_dir, config.to_data(), resume=resume)
+    failure: BaseException | None = None
     status = "failed"
     try:
-        status = _Training(resolved, manager, recorder).run()
+        with _explained(manager, run_dir):
+            status = _Training(resolved, manager, recorder).run()
     except KeyboardInterrupt:
         status = "interrupted"
+    except BaseException as error:
+        failure = error
+        raise
     finally:
-        try:
-            _notify(recorder, manager, "run_ended", run_id=recorder.run_id, status=status)
-        finally:
-            summary = recorder.end(status)
+        summary = _end(recorder, manager, status, failure)
+    assert summary is not None
     return summary
+
+
+def _end(recorder: RunRecorder, manager: PluginManager, status: str, failure: BaseException | None) -> RunSummary | None:
+    """Tell everybody and close the recorder. Where the run had failed already, that is what the user must hear of."""
+    try:
+        with _explained(manager, recorder.dir.path):
+            try:
+                _notify(recorder, manager, "run_ended", run_id=recorder.run_id, status=status)
+            finally:
+                summary = recorder.end(status)
+    except Exception as error:
+        if failure is None:
+            raise
+        failure.add_note(f"and at the end of the run: {type(error).__name__}: {error}")
+        return None
+    return summary
+
+
+@contextmanager
+def _explained(manager: PluginManager, run_dir: Path) -> Iterator[None]:
+    """While inside, what a third party's plugin raises is said to be the plugin's, and a full disk a full disk."""
+    try:
+        yield
+    except SpadeError:
+        raise
+    except Exception as error:
+        blamed = manager.blame(error)
+        if blamed is None and isinstance(error, OSError):
+            blamed = run_dir_error("training", Path(error.filename or run_dir), error)
+        if blamed is None:
+            raise
+        raise blamed from error
 
 
 def _check_sampling(config: RunConfig) -> None:
@@ -101,6 +142,7 @@ class _Training:
         self.config, self.model_dir = resolved.config, resolved.model_dir
         self.manager, self.recorder = manager, recorder
         self.context = BuildContext(recorder.dir.path, self.config.run.seed, self.config, manager)
+        self._stopping = False
         self.checkpoint: Path | None = None
         if recorder.resumed_from is not None:
             self.checkpoint = recorder.dir.checkpoints / recorder.resumed_from.checkpoint
@@ -117,7 +159,7 @@ class _Training:
                 self._learner.close()
 
     async def _main(self, sandbox: Sandbox) -> str:
-        with _stop_signals() as stopped:
+        with _stop_signals(self._finish_step) as stopped:
             try:
                 async with AsyncExitStack() as closing:
                     closing.push_async_callback(sandbox.stop)
@@ -129,9 +171,17 @@ class _Training:
             except (asyncio.CancelledError, SpadeError) as error:
                 if not stopped:
                     raise
-                # A Ctrl-C reaches the engine's process too: that it is gone is no failure then.
+                # Whatever a signal broke on its way is no failure then.
                 structlog.get_logger("spade_agentic").info("stopped_by_signal", signal=stopped[0].name, error=str(error))
         return "interrupted" if stopped else "finished"
+
+    def _finish_step(self, which: signal.Signals) -> bool:
+        """A first Ctrl-C: end after the step under way, where there is one. False: there is nothing to wait for."""
+        if which is not signal.SIGINT or self.recorder.progress.stage not in STAGES_OF_A_STEP:
+            return False
+        self._stopping = True
+        self.recorder.stop_requested()
+        return True
 
     async def _train(self, sandbox: Sandbox, engine: InferenceEngine, closing: AsyncExitStack) -> None:
         config, recorder = self.config, self.recorder
@@ -212,6 +262,8 @@ class _Training:
 
     async def _publish(self, engine: InferenceEngine, version: int) -> None:
         """The weights that were committed are the ones that are served: they are read from the checkpoint itself."""
+        if self._stopping:  # the step is committed, and nobody will play with its weights
+            raise asyncio.CancelledError("the run was asked to end after this step")
         assert self.checkpoint is not None
         await engine.publish(self.checkpoint / WEIGHTS_FOLDER, version)
 
@@ -222,7 +274,7 @@ class _Training:
         if not due or self.recorder.has_evaluation(step=version, name=name):
             return
         self.recorder.stage("evaluating")
-        result = await evaluator.evaluate(runner, step=version)
+        result = check_evaluation(evaluator, await evaluator.evaluate(runner, step=version))
         self.recorder.record_evaluation(step=version, name=name, result=result)
 
 
@@ -294,10 +346,11 @@ def _gates(sandbox: Sandbox, reserved: Reserved) -> Gates:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[list[signal.Signals]]:
-    """While inside, SIGINT and SIGTERM cancel the current task and are noted in the list; a second one cancels its closing too.
+def _stop_signals(finish_step: Callable[[signal.Signals], bool]) -> Iterator[list[signal.Signals]]:
+    """While inside, SIGINT, SIGTERM and SIGHUP are noted in the list and cancel the current task; a later one its closing too.
 
-    Signals belong to the main thread: elsewhere (a notebook, a test) nothing is changed.
+    The first one does not, where ``finish_step`` says that it sees to it. Signals belong to the main thread:
+    elsewhere (a notebook, a test) nothing is changed.
     """
     stopped: list[signal.Signals] = []
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
@@ -305,9 +358,12 @@ def _stop_signals() -> Iterator[list[signal.Signals]]:
 
     def stop(which: signal.Signals) -> None:
         stopped.append(which)
-        task.cancel()
+        if len(stopped) > 1 or not finish_step(which):
+            task.cancel()
 
-    handled = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    handled = [signal.SIGINT, signal.SIGTERM] if threading.current_thread() is threading.main_thread() else []
+    if handled and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup a closed terminal ends nothing
+        handled.append(signal.SIGHUP)
     for which in handled:
         loop.add_signal_handler(which, stop, which)
     try:

@@ -1,6 +1,4 @@
-"""The self-play loop (paper, section 3): designer and agent, one policy.
-
-::
+"""The self-play loop (paper, section 3): designer and agent, one policy::
 
     for t in 0 .. steps-1:
         if t mod k == 0:  a new interval; up to ``rounds`` times with a round: drafts -> gates -> hints -> the pool is swapped
@@ -20,6 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from spade_agentic.hooks.answers import check_metrics, reward_of
 from spade_agentic.hooks.kinds import DesignerReward, Learner, Observer, TrainSequence
 from spade_agentic.hooks.records import Arm, Draft, Environment, Play, Regret, Sampling
 from spade_agentic.rollout.runner import PlayRequest, PlayWatch, RolloutRunner, pair_requests
@@ -160,7 +159,7 @@ class SelfPlay:
         """Settle every environment of the interval: regret, reward, memory, averages, curriculum."""
         environments = self.pool.environments
         inputs = [self.histories.reward_input(environment) for environment in environments]
-        self.delay.settle({e.env_id: self.reward.reward(i) for e, i in zip(environments, inputs, strict=True)})
+        self.delay.settle({e.env_id: reward_of(self.reward, i) for e, i in zip(environments, inputs, strict=True)})
         for environment, item in zip(environments, inputs, strict=True):
             regret = item.history.regret
             if regret is not None:
@@ -198,7 +197,7 @@ class SelfPlay:
         early = set(self.delay.unsettled(t, flush=flush))
         for environment in self.pool.environments:
             if environment.env_id in early:  # the delay is shorter than the interval: pay for what was seen so far
-                self.delay.settle({environment.env_id: self.reward.reward(self.histories.reward_input(environment))})
+                self.delay.settle({environment.env_id: reward_of(self.reward, self.histories.reward_input(environment))})
         due = self.delay.take(t, flush=flush)
         for waiting in due:
             waiting.draft.reward = waiting.reward
@@ -206,7 +205,7 @@ class SelfPlay:
 
     async def _update(self, batch: Sequence[TrainSequence]) -> dict[str, float]:
         """In a thread, so that the run stays answerable; a batch without any signal changes nothing."""
-        return await asyncio.to_thread(self.learner.step, batch) if batch else {}
+        return check_metrics(self.learner, await asyncio.to_thread(self.learner.step, batch)) if batch else {}
 
     # --- state -----------------------------------------------------------------------------------------------------------
 

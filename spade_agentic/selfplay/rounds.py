@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from spade_agentic.errors import ContextOverflow
+from spade_agentic.hooks.answers import check_draft, check_hint, check_samples, check_skills
 from spade_agentic.hooks.kinds import Curriculum, Designer, DesignRequest, HintWriter, MemoryEntry, MemoryStore
 from spade_agentic.hooks.records import Draft, Environment, GateReport, Program, Refusal, Role, Sampling, Skill
 from spade_agentic.rollout.runner import RolloutRunner
@@ -65,8 +66,7 @@ class RoundMaker:
 
         ``known`` holds canonical hashes that count as duplicates. Rejected drafts are remembered too.
         """
-        skills = self.curriculum.skills(index, self.slots)
-        assert len(skills) == self.slots, f"the curriculum gave {len(skills)} skills for {self.slots} slots"
+        skills = check_skills(self.curriculum, self.curriculum.skills(index, self.slots), self.slots)
         made = Round(index, skills)
         for attempt in range(self.attempts):
             open_slots = [slot for slot in range(self.slots) if slot not in made.environments]
@@ -91,10 +91,11 @@ class RoundMaker:
     def _request(self, index: int, slot: int, attempt: int, skill: Skill) -> DesignRequest:
         draft_id = f"r{index}s{slot}a{attempt}"
         seed = stable_seed(self.runner.run_seed, "draft", draft_id)
-        seeds, counter_example = self.memory.sample(skill, seed=stable_seed(self.runner.run_seed, "memory", draft_id))
+        drawn = self.memory.sample(skill, seed=stable_seed(self.runner.run_seed, "memory", draft_id))
+        seeds, counter_example = check_samples(self.memory, drawn)
         return DesignRequest(
             draft_id=draft_id, skill=skill, round_index=index, slot=slot, attempt=attempt, seed=seed,
-            seeds=tuple(seeds), counter_example=counter_example,
+            seeds=seeds, counter_example=counter_example,
         )
 
     async def _draft(self, name: str, requests: Sequence[DesignRequest]) -> list[Draft]:
@@ -105,12 +106,13 @@ class RoundMaker:
                     ticket=ticket,
                 )
                 try:
-                    return await self.designer.design(request, session)
+                    draft = await self.designer.design(request, session)
                 except ContextOverflow as error:
                     return Draft(
                         request.draft_id, request.skill, request.round_index, request.slot, request.attempt,
                         trajectory=session.trajectory, text="", refusal=Refusal("design", "context_overflow", str(error)),
                     )
+                return check_draft(self.designer, draft, request.draft_id)
 
             return Job(request.draft_id, run)
 
@@ -157,9 +159,10 @@ class RoundMaker:
                 )
                 seed = stable_seed(self.runner.run_seed, "hint", env_id)
                 try:
-                    return await self.hint_writer.write(program, session, seed=seed)
+                    hint = await self.hint_writer.write(program, session, seed=seed)
                 except ContextOverflow:
                     return None
+                return check_hint(self.hint_writer, hint)
 
             return Job(f"{env_id}-hint", run)
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bad_day_page import BadDay, rows
+from bad_day_runs import ToyRuns, toy_module
+from play_fakes import door_gates
+
+from spade_agentic.selfplay import build
 
 
 @pytest.fixture
@@ -34,3 +39,13 @@ def yaml_file(tmp_path: Path) -> Callable[[str | bytes], Path]:
 def model_copy(tiny_model_dir: Path, tmp_path: Path) -> Path:
     """A model folder that a test may damage."""
     return Path(shutil.copytree(tiny_model_dir, tmp_path / "model"))
+
+
+@pytest.fixture
+def runs(tmp_path: Path, cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> ToyRuns:
+    """Whole runs of toys, with gates that only look for duplicates."""
+    monkeypatch.setattr(build, "_gates", lambda sandbox, reserved: door_gates)
+    toy = toy_module()
+    toy.LOG.clear()
+    toy.FAIL_AT.clear()
+    return ToyRuns(tmp_path, cli, toy)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -137,9 +138,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     calls: list[dict[str, Any]] = []
 
-    def run_training(config: Any, **how: Any) -> dict[str, Any]:
+    def run_training(config: Any, **how: Any) -> Any:
         calls.append({"config": config, **how})
-        return {"status": "finished"}
+        return SimpleNamespace(status="finished")
 
     monkeypatch.setattr(build, "run_training", run_training)
     monkeypatch.setattr(train_module, "_print_summary", lambda *arguments: None)

@@ -46,8 +46,7 @@ class Trainer:
     def train(
         self, *arguments: str, kill: dict[str, Any] | None = None, timeout: float = 300
     ) -> subprocess.CompletedProcess[str]:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "small.yaml").write_text(SMALL.format(model=self.model, here=HERE))
+        self.write()
         order = self.folder / "kill.json"
         order.unlink(missing_ok=True)
         if kill is not None:
@@ -56,6 +55,11 @@ class Trainer:
             [sys.executable, "-m", "spade_agentic.cli.main", "train", *arguments], cwd=self.folder, text=True,
             capture_output=True, timeout=timeout, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
         )
+
+    def write(self) -> None:
+        """``small.yaml`` in the folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "small.yaml").write_text(SMALL.format(model=self.model, here=HERE))
 
     def weights(self, run: str = "run") -> bytes:
         """The bytes of the weights of the last commit."""

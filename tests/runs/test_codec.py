@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from spade_agentic.errors import StoreError
+from spade_agentic.errors import PluginError, StoreError
 from spade_agentic.hooks import kinds, records
 from spade_agentic.runs.codec import from_json, pack, to_json, unpack
 
@@ -115,7 +115,7 @@ def test_pack_gives_back_what_it_was_given(value: Any) -> None:
     [({"a": [1, (2,)]}, r"state\.a\[1\] is of type tuple"), ({"a": {1: 2}}, "the key 1"), ({"b": {3}}, "set")],
 )
 def test_state_that_json_would_change_is_refused_by_its_path(value: Any, where: str) -> None:
-    with pytest.raises(StoreError, match=where):
+    with pytest.raises(PluginError, match=where):
         pack(value)
 
 

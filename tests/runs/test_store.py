@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spade_agentic.errors import RunDirError, StoreError
+from spade_agentic.errors import PluginError, RunDirError, StoreError
 from spade_agentic.hooks.records import Arm
 from spade_agentic.runs import RunStore, StoreReader
 
@@ -112,7 +112,7 @@ def test_a_metric_is_a_number(store: RunStore, make: Any, bad: dict[str, Any]) -
 
 
 def test_state_that_would_change_on_the_way_back_is_refused(store: RunStore, make: Any) -> None:
-    with pytest.raises(StoreError, match=r"state\.seen is of type set"):
+    with pytest.raises(PluginError, match=r"state\.seen is of type set"):
         commit(store, make.step(1), {"seen": {1}})
     assert store.last_step() is None
 

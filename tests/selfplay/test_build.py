@@ -9,7 +9,7 @@ import pytest
 from play_fakes import HELPERS, door_gates
 
 from spade_agentic.config.schema import RunConfig
-from spade_agentic.errors import ConfigError, RunDirError
+from spade_agentic.errors import ConfigError, PluginError, RunDirError
 from spade_agentic.hooks.manager import PluginManager
 from spade_agentic.runs.reader import StoreReader
 from spade_agentic.selfplay import build
@@ -103,7 +103,7 @@ def committed(folder):
 def test_a_run_that_failed_is_resumed_and_ends_as_an_uninterrupted_one(toy, tmp_path, broken):
     toy.run(tmp_path / "whole")
     toy.fail_at.append(broken)
-    with pytest.raises(RuntimeError, match="broke"):
+    with pytest.raises(PluginError, match=r"'toy_plugin' raised RuntimeError: .* broke"):
         toy.run(tmp_path / "run")
     assert toy.log[-1] == "tracker.close"
     assert "run_ended failed" in toy.log
@@ -118,7 +118,7 @@ def test_a_run_that_failed_is_resumed_and_ends_as_an_uninterrupted_one(toy, tmp_
 @pytest.mark.parametrize("broken", ["sandbox.start", "engine.start", "evaluate 0", "learner.step 2"])
 def test_whatever_breaks_everything_that_was_started_is_stopped(toy, tmp_path, broken):
     toy.fail_at.append(broken)
-    with pytest.raises(RuntimeError, match="broke"):
+    with pytest.raises(PluginError, match=r"'toy_plugin' raised RuntimeError: .* broke"):
         toy.run(tmp_path / "run")
     assert toy.log.count("sandbox.stop") == 1
     assert toy.log.count("engine.stop") == ("engine.start" in toy.log)
