@@ -6,15 +6,15 @@ The child dies with this process, however this process dies; its output goes to 
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import os
 import secrets
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 from ..errors import EngineError, EngineUnavailable, UserError, WeightUpdateFailed
 from ..hooks.records import Completion, Sampling
@@ -98,13 +98,13 @@ class EmbeddedEngine:
         if self._context_tokens is not None:
             command += ["--context-tokens", str(self._context_tokens)]
         # A session of its own: a Ctrl-C, or a terminal that is closed, is for this process to answer.
-        start = functools.partial(
-            subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
-        if self._log_file is None:
-            return start(stderr=subprocess.DEVNULL)
-        with self._log_file.open("ab") as log:
-            return start(stderr=log)
+        with ExitStack() as closing:
+            log: Any = subprocess.DEVNULL
+            if self._log_file is not None:
+                log = closing.enter_context(self._log_file.open("ab"))
+            return subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
 
     async def complete(
         self, token_ids: Sequence[int], sampling: Sampling, *, seed: int, request_id: str, stop_token_ids: Sequence[int],

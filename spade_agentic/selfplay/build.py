@@ -109,7 +109,7 @@ def _explained(manager: PluginManager, run_dir: Path) -> Iterator[None]:
     except SpadeError:
         raise
     except Exception as error:
-        blamed = manager.blame(error)
+        blamed: SpadeError | None = manager.blame(error)
         if blamed is None and isinstance(error, OSError):
             blamed = run_dir_error("training", Path(error.filename or run_dir), error)
         if blamed is None:
