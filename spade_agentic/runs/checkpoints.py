@@ -113,14 +113,15 @@ class Checkpoints:
         folder = self.path(name)
         try:
             manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            files, run_id = manifest["files"], manifest.get("run_id", self.run_id)
+        except (OSError, ValueError, TypeError, LookupError) as error:
             raise _damaged(folder, f"its {MANIFEST} cannot be read ({error})") from error
-        if self.run_id not in (None, manifest.get("run_id", self.run_id)):
+        if self.run_id not in (None, run_id):
             raise RunDirError(
-                f"the checkpoint {name} is of another run: {manifest['run_id']}, not {self.run_id}", where=str(folder),
+                f"the checkpoint {name} is of another run: {run_id}, not {self.run_id}", where=str(folder),
                 todo="put this run's own folder back, or start a new run",
             )
-        for relative, expected in manifest["files"].items():
+        for relative, expected in files.items():
             path = folder / relative
             if not path.is_file():
                 raise _damaged(folder, f"{relative} is missing")

@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -64,9 +65,14 @@ class RunLock:
                     self._file.close()
                     raise _locked(path, owner, todo) from error
                 time.sleep(_RETRY_S)
-        self._file.truncate(0)
-        self._file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
-        self._file.flush()
+        try:
+            self._file.truncate(0)
+            self._file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+            self._file.flush()
+        except OSError:
+            with suppress(OSError):  # closing tries to write it once more
+                self._file.close()
+            raise
         _held_here[self._key] = self
 
     def release(self) -> None:

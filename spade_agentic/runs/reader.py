@@ -170,7 +170,7 @@ class StoreReader:
             try:
                 return self._connection.execute(query, parameters).fetchall()
             except sqlite3.DatabaseError as error:
-                raise StoreError(f"the store {self.dir.store} cannot be read: {error}") from error
+                raise _unreadable(self.dir.path, error) from error
 
     # --- the run itself ----------------------------------------------------------------------------------------------
 
@@ -326,9 +326,7 @@ def check_schema(connection: sqlite3.Connection, where: Path) -> None:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
     except sqlite3.DatabaseError as error:
-        raise RunDirError(
-            f"store.sqlite cannot be read: {error}", where=str(where), todo="restore it from a copy, or start a new run"
-        ) from error
+        raise _unreadable(where, error) from error
     if application != APPLICATION_ID:
         raise RunDirError(
             "store.sqlite holds no committed run", where=str(where),
@@ -340,6 +338,12 @@ def check_schema(connection: sqlite3.Connection, where: Path) -> None:
             where=str(where), todo="upgrade: pip install --upgrade spade-agentic",
         )
     assert version == SCHEMA_VERSION, f"no migration from store version {version}"
+
+
+def _unreadable(where: Path, error: sqlite3.DatabaseError) -> RunDirError:
+    return RunDirError(
+        f"store.sqlite cannot be read: {error}", where=str(where), todo="restore it from a copy, or start a new run"
+    )
 
 
 def _connect_read_only(path: Path) -> sqlite3.Connection:

@@ -25,10 +25,12 @@ class ToyRuns:
     folder: Path
     cli: Callable[..., Any]
     toy: Any
+    place: Path | None = None
+    """Where the run is, if not in ``folder``."""
 
     @property
     def run(self) -> Path:
-        return self.folder / "run"
+        return self.place or self.folder / "run"
 
     def config(self, plugins: list[str], **changes: Any) -> Path:
         """Writes ``toy.yaml``; ``changes`` replace what stands below a section."""
