@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from spade_agentic.errors import RunDirError, StoreError
+from spade_agentic.errors import RunDirError
 from spade_agentic.hooks.records import Arm, Draft, Environment, Play, Regret, Role, Trajectory
 
 from .codec import from_json, unpack

@@ -83,9 +83,8 @@ def test_a_run_goes_on_when_there_is_room_again(
 @pytest.mark.bad_day("a disk that is full from the beginning")
 def test_a_run_that_cannot_begin_leaves_nothing_in_the_way(day: BadDay, runs: ToyRuns, small_disk: Path) -> None:
     filler = small_disk / "filler"
-    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
-        while True:
-            file.write(bytes(4096))
+    with filler.open("wb", buffering=0) as file:
+        file.write(bytes(16 << 20))  # what fits is written
     runs.place = small_disk / "run"
     day.seen(runs.train())
     filler.unlink()
