@@ -12,8 +12,8 @@ from spade_agentic.testing.contracts import CONTRACTS
 
 PLUGINS = (
     "banking", "blueprint", "bubblewrap_sandbox", "embedded_engine", "heldout", "jsonl_tracker", "procedure_hints",
-    "process_sandbox", "retail", "rewards", "round_robin", "sqlite_memory", "support", "telecom", "tensorboard_tracker",
-    "torch_learner",
+    "process_sandbox", "retail", "rewards", "round_robin", "smart_home", "sqlite_memory", "support", "telecom",
+    "tensorboard_tracker", "torch_learner",
 )  # fmt: skip
 OPTIONAL = {"bubblewrap_sandbox": "sandbox bubblewrap"}
 """Plugins with a factory that does not work on every machine."""

@@ -12,8 +12,11 @@ from spade_agentic import ToolCall
 from spade_agentic_sims.demonstrate import Demonstration, demonstrate
 from spade_agentic_sims.kit import Chain, Mods, SimEnv, Step, draw_chain, get_domain, needed_tools
 
-DOMAINS = ("banking", "retail", "support", "telecom")
-REPORTS = {"banking": "report_limit", "retail": "tell_boxes", "support": "report_price", "telecom": "report_bill"}
+DOMAINS = ("banking", "retail", "smart_home", "support", "telecom")
+REPORTS = {
+    "banking": "report_limit", "retail": "tell_boxes", "smart_home": "tell_minutes", "support": "report_price",
+    "telecom": "report_bill",
+}  # fmt: skip
 """A kind of goal of each domain that ends with ``log_answer``."""
 ANSWER_ACTION = {"type": "text", "text": "done"}
 

@@ -237,7 +237,10 @@ def test_modifiers_and_length_add_skills() -> None:
 
 @each_domain
 def test_a_breach_is_on_record_for_good(domain: str) -> None:
-    goal = {"banking": "set_limit", "support": "close_ticket", "retail": "set_price", "telecom": "set_speed"}[domain]
+    goal = {
+        "banking": "set_limit", "support": "close_ticket", "retail": "set_price", "smart_home": "set_heat",
+        "telecom": "set_speed",
+    }[domain]  # fmt: skip
     env = build_env(domain, (goal,))
 
     def careless(step: Step) -> Alternative | None:
