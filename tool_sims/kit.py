@@ -18,7 +18,7 @@ import importlib.util
 import json
 import pickle
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -32,6 +32,7 @@ __all__ = [
     "HELD_OUT_SEED",
     "MAX_CHAIN",
     "MAX_TOOLS",
+    "RESERVED_DOMAINS",
     "Alternative",
     "Chain",
     "Drawn",
@@ -51,6 +52,7 @@ __all__ = [
     "get_domain",
     "is_reserved",
     "needed_tools",
+    "refuse_reserved",
     "register_domain",
     "slips",
 ]
@@ -58,6 +60,8 @@ __all__ = [
 MAX_CHAIN = 3
 MAX_TOOLS = 8
 """Distractors fill up to this many exposed tools."""
+RESERVED_DOMAINS = ("smart_home",)
+"""Domains that are kept for evaluation, whole: in no warm start, no blueprint and no run's ``tool_sims``."""
 HELD_OUT_SEED = 10**6
 """Instances for evaluation have seeds from here on; bootstrap and training stay below."""
 TURN_SLACK = 2
@@ -325,6 +329,16 @@ def get_domain(name: str) -> type[SimEnv]:
     return _DOMAINS[name]
 
 
+def refuse_reserved(domains: Iterable[str], *, where: str) -> None:
+    """Raise :class:`UserError` for a domain that is kept for evaluation; ``where`` names the setting that has it."""
+    reserved = [name for name in domains if name in RESERVED_DOMAINS]
+    if reserved:
+        raise UserError(
+            f"{', '.join(reserved)} is reserved: it is kept for evaluation and nothing is trained in it", where=where,
+            todo="leave it out",
+        )
+
+
 def all_tools(cls: type[SimEnv]) -> list[str]:
     return [schema["function"]["name"] for schema in ToolEnv.tools(cls())]
 
@@ -388,6 +402,8 @@ _CLASSES: dict[tuple[str, tuple[str, ...], Mods], type[SimEnv]] = {}
 
 def is_reserved(domain: str, goals: Sequence[str]) -> bool:
     """Whether this chain is kept for evaluation: about one in five of those with two or three goals.
+
+    Of a domain of :data:`RESERVED_DOMAINS` this says which chains are measured; kept are all of them.
 
     The order of the goals and the modifiers do not matter, so that no disguise of an evaluation chain is trained on.
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 from spade_agentic import Factory, Program, ToolSim
 
-from .kit import Chain, Mods, describe_domain, draw_chain, get_domain
+from .kit import RESERVED_DOMAINS, Chain, Mods, describe_domain, draw_chain, get_domain
 from .source import chain_program
 
 __all__ = ["Simulator", "simulator_factory"]
@@ -34,4 +34,4 @@ class Simulator:
 
 def simulator_factory(name: str, module: str, doc: str) -> Factory[ToolSim]:
     """The factory that a simulator's ``tool_sim`` hook returns."""
-    return Factory(name, lambda options, context: Simulator(name, module), doc=doc)
+    return Factory(name, lambda options, context: Simulator(name, module), doc=doc, reserved=name in RESERVED_DOMAINS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from spade_agentic import (
     BuildContext,
@@ -24,7 +24,7 @@ from spade_agentic import (
     Refusal,
     hookimpl,
 )
-from spade_agentic_sims.kit import is_reserved
+from spade_agentic_sims.kit import RESERVED_DOMAINS, is_reserved, refuse_reserved
 
 from .compiler import compile_blueprint
 from .grammar import Blueprint, BlueprintError, parse_blueprint
@@ -54,11 +54,20 @@ _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 class BlueprintOptions(Options):
     domains: tuple[str, ...] | None = Field(default=None, description="Domains to design for; the run's tool_sims by default.")
 
+    @field_validator("domains")
+    @classmethod
+    def _none_is_reserved(cls, domains: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        reserved = [name for name in domains or () if name in RESERVED_DOMAINS]
+        if reserved:
+            raise ValueError(f"{', '.join(reserved)} is reserved, kept for evaluation; leave it out")
+        return domains
+
 
 class BlueprintDesigner:
-    """Asks the policy for a blueprint and compiles it."""
+    """Asks the policy for a blueprint and compiles it. Raises :class:`~spade_agentic.UserError` for a reserved domain."""
 
     def __init__(self, domains: tuple[str, ...] = DEFAULT_DOMAINS) -> None:
+        refuse_reserved(domains, where="the blueprint designer's domains")
         self.domains = domains
 
     async def design(self, request: DesignRequest, policy: PolicySession) -> Draft:
@@ -97,8 +106,10 @@ def read_blueprint(text: str) -> str:
 
 
 def reserved_reason(program: Program) -> str | None:
-    """Why a program must not be trained on: its chain is kept for evaluation. ``None`` where it is not, or has no chain."""
+    """Why a program must not be trained on: its domain or its chain is kept for evaluation. ``None`` where neither is."""
     domain, goals = program.origin.get("domain"), program.origin.get("goals")
+    if domain in RESERVED_DOMAINS:
+        return f"the domain {domain} is kept for evaluation"
     if not domain or not goals or not is_reserved(str(domain), list(goals)):
         return None
     return f"the chain {', '.join(goals)} of {domain} is kept for evaluation"

@@ -23,6 +23,7 @@ from spade_agentic import Skill
 from spade_agentic_sims.kit import (
     MAX_CHAIN,
     MAX_TOOLS,
+    RESERVED_DOMAINS,
     Mods,
     SimEnv,
     all_tools,
@@ -89,8 +90,9 @@ class Blueprint:
 def parse_blueprint(text: str) -> Blueprint:
     """Read a blueprint. Raises :class:`BlueprintError`; its codes are
 
-    ``malformed``, ``unknown_key``, ``repeated_key``, ``missing_key``, ``unknown_domain``, ``unknown_skill``,
-    ``unknown_goal``, ``too_many_goals``, ``unknown_tool``, ``unused_fault``, ``out_of_range``, ``skill_not_trained``.
+    ``malformed``, ``unknown_key``, ``repeated_key``, ``missing_key``, ``unknown_domain``, ``reserved_domain``,
+    ``unknown_skill``, ``unknown_goal``, ``too_many_goals``, ``unknown_tool``, ``unused_fault``, ``out_of_range``,
+    ``skill_not_trained``.
     """
     values = _values(text)
     domain = _domain(values["domain"])
@@ -130,6 +132,8 @@ def _values(text: str) -> dict[str, str]:
 
 
 def _domain(value: str) -> type[SimEnv]:
+    if value in RESERVED_DOMAINS:
+        raise BlueprintError("reserved_domain", f"{value} is kept for evaluation: design for another domain")
     try:
         return get_domain(value)
     except ValueError:

@@ -20,7 +20,7 @@ from spade_agentic.hooks.records import Skill
 from spade_agentic.rollout.episode import with_hint
 from spade_agentic.rollout.rendering import Rendering
 from spade_agentic_plugins.blueprint import offer_for, prompt_messages, random_blueprint
-from spade_agentic_sims.kit import HELD_OUT_SEED, Chain, Mods, SimEnv, chain_hint, draw_chain, get_domain
+from spade_agentic_sims.kit import HELD_OUT_SEED, Chain, Mods, SimEnv, chain_hint, draw_chain, get_domain, refuse_reserved
 
 from .demonstrator import Decided, Options, play
 from .warmstart import Sample, Target
@@ -46,7 +46,10 @@ END_OF_TURN = "<|im_end|>"
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """Shares of the warm start. What is neither hinted nor a blueprint is a plain play."""
+    """Shares of the warm start. What is neither hinted nor a blueprint is a plain play.
+
+    Raises :class:`~spade_agentic.errors.UserError` for a domain that is kept for evaluation.
+    """
 
     domains: tuple[str, ...] = DOMAINS
     hinted: float = 0.5
@@ -59,6 +62,9 @@ class Mixture:
     """Share of worlds in which one tool fails at first."""
     open_decisions: bool = True
     """Whether the demonstrator decides as it does without a hint where it has none; else it always decides as with one."""
+
+    def __post_init__(self) -> None:
+        refuse_reserved(self.domains, where="Mixture.domains")
 
 
 @dataclass(frozen=True, slots=True)

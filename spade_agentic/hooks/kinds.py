@@ -78,12 +78,14 @@ class Factory(Generic[T_co]):
 
     ``name`` is what the YAML says; ``options`` is the pydantic model of its options; ``build(options, context)`` makes the
     object. ``doc`` is one line for ``plugin list``. ``context`` is a :class:`spade_agentic.hooks.manager.BuildContext`.
+    ``reserved``: it is kept for evaluation, as a tool simulator may be; a run that names it is refused.
     """
 
     name: str
     build: Callable[[Any, Any], T_co]
     options: type[Options] = Options
     doc: str = ""
+    reserved: bool = False
 
 
 @runtime_checkable

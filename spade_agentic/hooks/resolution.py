@@ -105,6 +105,11 @@ def resolve_run(config: RunConfig, manager: PluginManager) -> ResolvedRun:
     parts = []
     for hook, path, ref in references(config):
         factory, options = manager.resolve(hook, ref, path=path, config=config)
+        if factory.reserved:
+            raise ConfigError(
+                f"{factory.name!r} is reserved: it is kept for evaluation and no run is trained with it",
+                where=config.where(path), todo="leave it out",
+            )
         options.check_machine()
         parts.append(ResolvedPart(path, hook, manager.owner(hook, factory.name).name, factory, options))
     check_renderer(config)
