@@ -13,7 +13,7 @@ from .grammar import MAX_DISTRACT, Blueprint, BlueprintError, parse_blueprint
 
 __all__ = ["DEFAULT_DOMAINS", "Offer", "offer_for", "prompt_messages", "random_blueprint"]
 
-DEFAULT_DOMAINS = ("banking", "support")
+DEFAULT_DOMAINS = ("banking", "support", "retail", "telecom")
 OFFERED_GOALS = 8
 
 _SYSTEM = """\

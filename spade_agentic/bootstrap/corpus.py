@@ -40,7 +40,7 @@ __all__ = [
     "texts",
 ]
 
-DOMAINS = ("banking", "support")
+DOMAINS = ("banking", "support", "retail", "telecom")
 END_OF_TURN = "<|im_end|>"
 
 

@@ -22,6 +22,8 @@ import torch
 from torch.nn import functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from .muon import Float32Muon
+
 __all__ = [
     "DECISIONS", "DECISIONS_AGAIN", "MECHANICS", "Sample", "Schedule", "Target", "TinyShape", "copying_heads", "liken",
     "make_model", "train",
@@ -81,8 +83,6 @@ class Schedule:
     """For this long, tokens of prompts and observations count too: it teaches early that values recur."""
     value_weight: float = 3.0
     max_grad_norm: float = 1.0
-    bfloat16: bool = True
-    """Multiply matrices in bfloat16 (weights, optimizers and the loss stay float32)."""
 
     def factor(self, step: int) -> float:
         """The share of the full rates at ``step`` (from 0)."""
@@ -90,13 +90,13 @@ class Schedule:
         return min(1.0, (step + 1) / self.warmup_steps) * (self.final_fraction + (1 - self.final_fraction) * cosine)
 
 
-MECHANICS = Schedule(steps=2000, copying_rate=0.002)
+MECHANICS = Schedule(steps=3000, copying_rate=0.002)
 """From nothing, on demonstrations that decide right."""
 DECISIONS = Schedule(
-    steps=600, muon_rate=0.006, copying_rate=0.0015, adamw_rate=2e-3, context_steps=0, value_weight=1.0
+    steps=800, muon_rate=0.006, copying_rate=0.0015, adamw_rate=2e-3, context_steps=0, value_weight=1.0
 )  # fmt: skip
 """Afterwards, on demonstrations that decide as they please where they have no hint."""
-DECISIONS_AGAIN = replace(DECISIONS, steps=300)
+DECISIONS_AGAIN = replace(DECISIONS, steps=400)
 """The same with the rates raised once more (a warm restart, arXiv 1608.03983): one descent leaves choices that are to be
 open on the right action too often, and hints that are followed too seldom."""
 
@@ -286,12 +286,11 @@ def _tensors(batch: list[Sample], schedule: Schedule, context_weight: float) -> 
     )  # fmt: skip
 
 
-def _losses(model: Qwen3ForCausalLM, batch: _Batch, *, bfloat16: bool) -> torch.Tensor:
+def _losses(model: Qwen3ForCausalLM, batch: _Batch) -> torch.Tensor:
     """Cross-entropy in nats of every token 1 to the end, ``[rows, width - 1]``; zero where its weight is."""
     counted = batch.weights > 0  # logits are half of the work: only where they are wanted
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
-        hidden = model.model(input_ids=batch.ids, use_cache=False).last_hidden_state[:, :-1]
-        logits = model.lm_head(hidden[counted]).float()
+    hidden = model.model(input_ids=batch.ids, use_cache=False).last_hidden_state[:, :-1]
+    logits = model.lm_head(hidden[counted])
     losses = torch.zeros(batch.weights.numel())
     losses[counted.flatten()] = F.cross_entropy(logits, batch.ids[:, 1:][counted], reduction="none")
     if len(batch.places):
@@ -308,9 +307,7 @@ def _optimizers(model: Qwen3ForCausalLM, schedule: Schedule) -> list[tuple[torch
     given, chosen = {id(p) for p in prepared}, {id(p) for p in matrices.values()}
     others = [p for p in model.parameters() if id(p) not in chosen]
     groups = [([p for p in matrices.values() if id(p) not in given], schedule.muon_rate), (prepared, schedule.copying_rate)]
-    optimizers: list[tuple[torch.optim.Optimizer, float]] = [
-        (torch.optim.Muon(group, lr=rate, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"), rate) for group, rate in groups
-    ]
+    optimizers: list[tuple[torch.optim.Optimizer, float]] = [(Float32Muon(group, lr=rate), rate) for group, rate in groups]
     adamw = torch.optim.AdamW(others, lr=schedule.adamw_rate, betas=(0.9, 0.95), weight_decay=0.0)
     return [*optimizers, (adamw, schedule.adamw_rate)]
 
@@ -331,7 +328,7 @@ def train(
     start, tokens, running = time.monotonic(), 0, float("nan")
     for step, batch in zip(range(schedule.steps), _batches(samples, schedule.tokens_per_step, pool, generator), strict=False):
         tensors = _tensors(batch, schedule, schedule.context_weight if step < schedule.context_steps else 0.0)
-        losses = _losses(model, tensors, bfloat16=schedule.bfloat16)
+        losses = _losses(model, tensors)
         loss = (losses * tensors.weights).sum() / tensors.weights.sum()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), schedule.max_grad_norm)

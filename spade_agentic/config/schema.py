@@ -178,7 +178,7 @@ class RunConfig(Section):
     learner: PluginRef = Field(default_factory=_ref("torch"), description="Training backend.")
     sandbox: PluginRef = Field(default_factory=_ref("auto"), description="Where programs run.")
     tool_sims: PluginRefs = Field(
-        default_factory=lambda: (PluginRef(name="banking"), PluginRef(name="support")),
+        default_factory=lambda: tuple(PluginRef(name=name) for name in ("banking", "support", "retail", "telecom")),
         min_length=1,
         description="Tool simulators that designers may use.",
     )

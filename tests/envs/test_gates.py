@@ -22,7 +22,7 @@ from spade_agentic.envs.gates import GATE_SEED, GATES, GateOptions, _shows, _squ
 from spade_agentic.sandbox.backend import AutoSandbox, BubblewrapSandbox, PooledSandbox, ProcessSandbox
 from spade_agentic.sandbox.options import SandboxOptions
 from spade_agentic.testing import InProcessSandbox
-from spade_agentic_plugins.blueprint import compile_blueprint, parse_blueprint
+from spade_agentic_plugins.blueprint import DEFAULT_DOMAINS, compile_blueprint, parse_blueprint
 from spade_agentic_sims.kit import Chain, Mods, draw_chain, get_domain, needed_tools
 from spade_agentic_sims.source import chain_program
 
@@ -470,7 +470,7 @@ def tree(file: str) -> ast.Module:
 
 
 @on_loop
-@pytest.mark.parametrize("domain", ["banking", "support"])
+@pytest.mark.parametrize("domain", DEFAULT_DOMAINS)
 async def test_programs_of_a_simulator_are_admitted(box: PooledSandbox, domain: str) -> None:
     """Chains of one to three goals, from plain worlds to such with look-ups, distraction and a tool that fails once."""
     rng = random.Random(domain)

@@ -12,7 +12,7 @@ from spade_agentic.evals import EvalInstance, EvalRunner, HeldOutEvaluator
 from spade_agentic.evals.heldout import gain
 from spade_agentic.hooks.kinds import Reserving
 from spade_agentic.hooks.records import Arm, Play, Program, Role, Sampling, Skill, StopReason, Trajectory
-from spade_agentic_plugins.blueprint import Blueprint, compile_blueprint
+from spade_agentic_plugins.blueprint import DEFAULT_DOMAINS, Blueprint, compile_blueprint
 from spade_agentic_plugins.heldout import HeldOutOptions, evaluator, held_out_chains, held_out_instances
 from spade_agentic_sims.kit import HELD_OUT_SEED, Mods, SimEnv, draw_chain, is_reserved
 
@@ -117,7 +117,7 @@ async def test_gain_is_paired_and_tighter_than_two_separate_intervals() -> None:
 # --- the plugin ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("domain", ["banking", "support"])
+@pytest.mark.parametrize("domain", DEFAULT_DOMAINS)
 def test_every_measured_chain_is_reserved_and_every_seed_is_above_training(domain: str) -> None:
     instances = held_out_instances([domain], HeldOutOptions())
     assert len(instances) == 32 * 4
@@ -139,7 +139,7 @@ def test_the_list_is_the_same_every_time_and_another_seed_gives_another() -> Non
     assert held_out_instances(["banking"], SMALL) != held_out_instances(["banking"], other)
 
 
-@pytest.mark.parametrize("domain", ["banking", "support"])
+@pytest.mark.parametrize("domain", DEFAULT_DOMAINS)
 def test_every_measured_instance_is_won_by_its_reference_solution(domain: str) -> None:
     for program, seed in held_out_instances([domain], SMALL):
         env = load_environment(program.source)

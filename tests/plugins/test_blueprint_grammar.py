@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from spade_agentic import Skill
-from spade_agentic_plugins.blueprint import Blueprint, BlueprintError, compile_blueprint, parse_blueprint
+from spade_agentic_plugins.blueprint import DEFAULT_DOMAINS, Blueprint, BlueprintError, compile_blueprint, parse_blueprint
 from spade_agentic_plugins.blueprint.grammar import MAX_DISTRACT, MAX_TURNS
 from spade_agentic_sims.kit import Mods, chain_skills, default_turns, get_domain, needed_tools
 
@@ -15,7 +15,7 @@ PLAIN = "domain: banking\nskill: tool_selection\ngoals: freeze_card"
 
 @st.composite
 def blueprints(draw: st.DrawFn) -> Blueprint:
-    domain = draw(st.sampled_from(["banking", "support"]))
+    domain = draw(st.sampled_from(DEFAULT_DOMAINS))
     names = sorted(get_domain(domain).goal_kinds)
     goals = tuple(draw(st.lists(st.sampled_from(names), min_size=1, max_size=3)))
     hide_id = draw(st.booleans())

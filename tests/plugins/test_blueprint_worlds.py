@@ -11,6 +11,7 @@ from spade_agentic import GateReport, Program, Skill, UserError, load_environmen
 from spade_agentic.envs.gates import GateOptions, run_gates
 from spade_agentic.testing import InProcessSandbox
 from spade_agentic_plugins.blueprint import (
+    DEFAULT_DOMAINS,
     Blueprint,
     compile_blueprint,
     parse_blueprint,
@@ -102,7 +103,7 @@ def test_a_compiled_program_plays_as_its_chain_does() -> None:
 
 
 @pytest.mark.parametrize("skill", list(Skill))
-@pytest.mark.parametrize("domain", ["banking", "support"])
+@pytest.mark.parametrize("domain", DEFAULT_DOMAINS)
 def test_drawn_blueprints_train_the_skill_and_are_never_reserved(skill: Skill, domain: str) -> None:
     rng = random.Random(2)
     for _ in range(20):
