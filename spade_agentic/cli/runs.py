@@ -238,14 +238,16 @@ def _steps(reader: StoreReader) -> list[dict[str, Any]]:
 
 def _print_run(run: RunSummary, steps: list[dict[str, Any]]) -> None:
     from spade_agentic.runs.live import duration
+    from spade_agentic.runs.report import audit_line
 
     say(f"{run.run_id}: {run.status}, {run.steps} of {run.steps_planned} steps in {duration(run.wall_s)}")
     print_table(
-        ("step", "time", "plays", "void", "plain success", "hinted success", "sampled tokens"),
+        ("step", "time", "plays", "void", "plain success", "hinted success", "sampled tokens", "breaches"),
         [
             (
                 s["step"], duration(s["elapsed_s"]), _total(s, "plays"), _total(s, "void"),
                 _success(s["plays"].get("plain")), _success(s["plays"].get("hinted")), _total(s, "sampled_tokens"),
+                f"{s['metrics']['audit/breaches']:g}" if "audit/breaches" in s["metrics"] else "-",
             )
             for s in steps
         ],
@@ -254,6 +256,7 @@ def _print_run(run: RunSummary, steps: list[dict[str, Any]]) -> None:
         say(f"held-out {rate}: {_before_after(pair)}")
     for when, regret in run.regret.items():
         say(f"regret, {when} round: " + ("-" if regret is None else f"{regret['mean']:+.3f} ± {regret['stderr']:.3f}"))
+    say(audit_line(run))
     for what, path in run.paths.items():
         say(f"{what}: {path}")
     say(f"more: spade-agentic runs report {run.run_dir}")

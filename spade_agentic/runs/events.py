@@ -38,7 +38,7 @@ EVENTS: dict[str, str] = {
     "tracker_failed": "A tracker raised; the metrics are in the store all the same.",
     "transcripts_failed": "Transcripts could not be written; the plays are in the store all the same.",
     "report_failed": "The page of the run could not be written; `runs report --html` makes it again from the store.",
-    "audit_breach": "A check of the training signal failed; `check` names it.",
+    "audit_breach": "A check of the training signal failed; `check` names it, `required` says what should hold.",
 }
 """The names that this package emits, and what each means."""
 

@@ -16,7 +16,7 @@ from .live import duration
 from .reader import EvaluationRow, StoreReader
 from .summary import RATES, RunSummary, show_run
 
-__all__ = ["gains", "points_text", "report_data", "report_run", "table", "with_interval"]
+__all__ = ["audit_line", "gains", "points_text", "report_data", "report_run", "table", "with_interval"]
 
 
 def report_data(run_dir: Path) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def report_run(run_dir: Path) -> str:
     Raises :class:`~spade_agentic.errors.RunDirError` where there is no run.
     """
     summary, changes = show_run(run_dir), _measured_gains(run_dir)
-    sections = [_head(summary), _success(summary, changes), _course(summary), _refusals(summary), _paths(summary)]
+    sections = [_head(summary), _success(summary, changes), *(part(summary) for part in (_course, _audit, _refusals, _paths))]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
@@ -101,6 +101,20 @@ def _course(run: RunSummary) -> str:
         ("wall time", duration(run.wall_s)),
     ]
     return table("Course", ("", ""), rows)
+
+
+def _audit(run: RunSummary) -> str:
+    if not run.breaches:
+        return audit_line(run)
+    return table(audit_line(run), ("check", "steps"), [(check, str(count)) for check, count in run.breaches.items()])
+
+
+def audit_line(run: RunSummary) -> str:
+    """Whether the training signal held, in one line; which checks did not is in ``run.breaches``."""
+    if not run.steps_audited:
+        return "Audit of the training signal: no step audited"
+    held = ", ".join(run.breaches) if run.breaches else "none"
+    return f"Audit of the training signal: {run.steps_audited} steps, breaches: {held}"
 
 
 def _refusals(run: RunSummary) -> str:

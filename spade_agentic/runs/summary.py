@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from .reader import EvaluationRow, RegretRow, StoreReader
 __all__ = ["RunSummary", "list_runs", "show_run"]
 
 RATES = ("sampled", "greedy", "hinted")
+BREACH = "audit/breach/"
 
 BeforeAfter = dict[str, float | None]
 
@@ -31,7 +32,8 @@ class RunSummary:
     ``unreadable`` (``error`` then says why, and nothing else is known). ``heldout`` and ``heldout_greedy`` hold the held-out
     success ``before`` training and ``after`` the newest step that was measured, ``None`` where it was not.
     ``evaluation`` has the same with intervals, for every rate. ``regret`` has the mean unfloored regret of the ``first`` and
-    of the ``last`` round that has one, over environments.
+    of the ``last`` round that has one, over environments. ``breaches`` counts the steps that broke a check of the training
+    signal, by check, of ``steps_audited`` steps.
     """
 
     run_dir: str
@@ -54,6 +56,8 @@ class RunSummary:
     plays: int = 0
     plays_void: int = 0
     sampled_tokens: int = 0
+    steps_audited: int = 0
+    breaches: dict[str, int] = field(default_factory=dict)
     checkpoint: str | None = None
     paths: dict[str, str] = field(default_factory=dict)
     error: str | None = None
@@ -87,6 +91,7 @@ def _summarise(reader: StoreReader) -> RunSummary:
     before_after = {rate: _before_after(evaluations, rate) for rate in RATES}
     totals = reader.totals()
     checkpoint = reader.last_checkpoint()
+    audited = [row.metrics for row in reader.metrics() if "audit/breaches" in row.metrics]
     return RunSummary(
         run_dir=str(run.path),
         run_id=meta["run_id"],
@@ -108,6 +113,8 @@ def _summarise(reader: StoreReader) -> RunSummary:
         plays=totals["plays"],
         plays_void=totals["plays_void"],
         sampled_tokens=totals["sampled_tokens"],
+        steps_audited=len(audited),
+        breaches=_breaches(audited),
         checkpoint=None if checkpoint is None else str(run.checkpoints / checkpoint),
         paths=_paths(run),
     )
@@ -164,6 +171,12 @@ def _regret(reader: StoreReader) -> dict[str, dict[str, float] | None]:
             mean, stderr, count = summed
             result[when] = {"round": index, "mean": mean, "stderr": stderr, "environments": count}
     return result
+
+
+def _breaches(audited: Sequence[Mapping[str, float]]) -> dict[str, int]:
+    """Steps that broke each check, most frequent first."""
+    found = Counter(name.removeprefix(BREACH) for metrics in audited for name in metrics if name.startswith(BREACH))
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _paths(run: RunDir) -> dict[str, str]:

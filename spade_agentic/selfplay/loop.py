@@ -189,7 +189,8 @@ class SelfPlay:
         record.metrics |= metrics | trained | staleness_metrics(t, record.plays, [waiting.draft for waiting in due])
         record.metrics |= audit_step(
             t, record.plays, [waiting.draft for waiting in due], batch, trained,
-            environments=self.pool.environments, reserved=self.reserved,
+            environments=self.pool.environments, reserved=self.reserved, agent_group=self.batches.agent_group,
+            text_of=self.runner.rendering.text,
         )
 
     def drafts_due(self, t: int, *, flush: bool) -> list[WaitingDraft]:

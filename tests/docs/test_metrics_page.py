@@ -12,7 +12,7 @@ from spade_agentic.hooks.records import Arm, Program, Role, Sampling, Skill
 from spade_agentic.learning.loss import LossConfig, TokenRecord, summarise
 from spade_agentic.runs.progress import Progress
 from spade_agentic.runs.reader import numbers
-from spade_agentic.selfplay.audit import audit_step
+from spade_agentic.selfplay.audit import CHECKS, audit_step
 from spade_agentic.selfplay.batch import BatchMaker
 from spade_agentic.selfplay.metrics import play_metrics, regret_metrics, round_metrics, staleness_metrics
 from spade_agentic.selfplay.rounds import Round
@@ -69,7 +69,7 @@ def test_every_metric_is_explained(explained: set[str]) -> None:
         *_stage_times(),
         *_learning(),
         *audit_step(0, plays, [], [], {}),
-        "audit/agent_ratio", "audit/designer_ratio", "audit/designer_gradient",
+        *(f"audit/{check}" for check in CHECKS), "audit/breach/CHECK",
     }  # fmt: skip
     assert {_general(name) for name in names} <= explained
 

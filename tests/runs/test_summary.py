@@ -11,6 +11,7 @@ from spade_agentic.cli.main import main
 from spade_agentic.errors import RunDirError
 from spade_agentic.hooks.records import Regret
 from spade_agentic.runs import RunStore, find_run, list_runs, new_run_id, report_data, report_run, show_run, watch_run
+from spade_agentic.runs.html import report_page
 
 
 @pytest.fixture
@@ -238,3 +239,31 @@ def test_the_summary_of_a_run_can_be_read_while_it_commits(recording: Any) -> No
     done.set()
     reader.join()
     assert not problems
+
+
+def test_breaches_of_the_audit_are_named_wherever_a_run_is_shown(
+    recording: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = recording()
+    for number, broken in ((1, []), (2, ["arms", "mask"]), (3, ["mask"])):
+        step = run.make.step(number)
+        step.metrics |= {"audit/breaches": len(broken)} | {f"audit/breach/{check}": 1.0 for check in broken}
+        run.recorder.commit(step, {}, lambda folder: None)
+    summary = show_run(run.run_dir)
+    assert (summary.steps_audited, summary.breaches) == (3, {"mask": 2, "arms": 1})
+    line = "Audit of the training signal: 3 steps, breaches: mask, arms"
+    assert line in report_run(run.run_dir)
+    _, out, _ = command(capsys, "runs", "show", run.run_dir)
+    assert line in out
+    assert "mask in 2, arms in 1" in report_page(run.run_dir)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "said"), [({}, "no step audited"), ({"audit/breaches": 0}, "1 steps, breaches: none")]
+)
+def test_a_run_without_a_breach_is_told_from_one_without_an_audit(recording: Any, metrics: Any, said: str) -> None:
+    run = recording()
+    step = run.make.step(1)
+    step.metrics |= metrics
+    run.recorder.commit(step, {}, lambda folder: None)
+    assert f"Audit of the training signal: {said}\n" in report_run(run.run_dir)

@@ -87,12 +87,19 @@ def _headline(run: RunSummary, facts: Facts) -> list[tuple[str, str, str]]:
         ("drafts", f"{run.drafts:,}", f"{run.admitted:,} admitted, {sum(run.refused.values()):,} refused, {run.rounds} rounds"),
         ("plays", f"{run.plays:,}", f"{run.plays_void:,} void, {run.sampled_tokens:,} sampled tokens"),
         ("time", duration(run.wall_s), f"{run.steps} steps"),
+        ("audit breaches", f"{sum(run.breaches.values())}" if run.steps_audited else "–", _breached(run)),
     ]
 
 
 def _regret(run: RunSummary, when: str) -> str:
     regret = run.regret[when]
     return "–" if regret is None else f"{regret['mean']:+.2f}"
+
+
+def _breached(run: RunSummary) -> str:
+    if not run.steps_audited:
+        return "no step audited"
+    return ", ".join(f"{check} in {count}" for check, count in run.breaches.items()) or f"{run.steps_audited} steps audited"
 
 
 def _errors(run: RunSummary) -> str:
