@@ -199,7 +199,10 @@ class Observer(Protocol):
 
 @runtime_checkable
 class MemoryStore(Stateful, Protocol):
-    """What the designer remembers (paper, section 3.2: a ring, with seeds and counter-examples)."""
+    """What the designer remembers (paper, section 3.2: a ring, with seeds and counter-examples).
+
+    One that is meant to remember nothing says so with an attribute ``capacity`` of 0, and keeps no entry at all.
+    """
 
     def add(self, entry: MemoryEntry) -> None: ...
     def update(self, draft_id: str, *, win_rate: float | None, regret: float | None) -> None: ...

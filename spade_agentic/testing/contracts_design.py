@@ -199,12 +199,20 @@ def _filled(subject: Subject) -> Any:
 
 
 async def memory_counts(subject: Subject) -> None:
-    """It begins empty, grows with what is added, and an id that is added again is no second entry."""
+    """It begins empty, grows with what is added (or, with a capacity of 0, never), and an id added again is no second entry."""
     memory = subject.make()
     require(len(memory) == 0, f"it begins with {len(memory)} entries")
     memory.add(sample_entry())
     memory.add(sample_entry(win_rate=0.1))
-    require(len(memory) == 1, f"one id added twice makes {len(memory)} entries")
+    require(len(memory) == _of_one(memory), f"one id added twice makes {len(memory)} entries")
+    if not _of_one(memory):
+        filled = len(_filled(subject))
+        require(filled == 0, f"its capacity is 0, but after 24 drafts it has {filled} entries")
+
+
+def _of_one(memory: Any) -> int:
+    """Entries after one was added: 0 where the memory declares that it remembers nothing."""
+    return 0 if getattr(memory, "capacity", None) == 0 else 1
 
 
 async def memory_samples_its_own(subject: Subject) -> None:
@@ -233,7 +241,7 @@ async def memory_updates(subject: Subject) -> None:
     memory.add(sample_entry(win_rate=None, regret=None))
     memory.update("d-unknown", win_rate=0.5, regret=0.1)
     memory.update("r0-s0-a0", win_rate=0.5, regret=0.25)
-    require(len(memory) == 1, f"after an update it has {len(memory)} entries")
+    require(len(memory) == _of_one(memory), f"after an update it has {len(memory)} entries")
     for seed in range(20):
         seeds, counter = memory.sample(Skill.STATE_MODIFICATION, seed=seed)
         for entry in [*seeds, *([] if counter is None else [counter])]:

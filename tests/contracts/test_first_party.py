@@ -11,9 +11,9 @@ from spade_agentic.testing.checking import check_plugin
 from spade_agentic.testing.contracts import CONTRACTS
 
 PLUGINS = (
-    "banking", "blueprint", "bubblewrap_sandbox", "embedded_engine", "heldout", "jsonl_tracker", "procedure_hints",
-    "process_sandbox", "retail", "rewards", "round_robin", "smart_home", "sqlite_memory", "support", "telecom",
-    "tensorboard_tracker", "torch_learner",
+    "banking", "blueprint", "bubblewrap_sandbox", "embedded_engine", "heldout", "jsonl_tracker", "no_memory",
+    "procedure_hints", "process_sandbox", "retail", "rewards", "round_robin", "smart_home", "sqlite_memory", "support",
+    "telecom", "tensorboard_tracker", "torch_learner",
 )  # fmt: skip
 OPTIONAL = {"bubblewrap_sandbox": "sandbox bubblewrap"}
 """Plugins with a factory that does not work on every machine."""

@@ -499,7 +499,7 @@ def make_game(
         rounds=RoundMaker(
             runner=runner, designer=designer or DoorDesigner(), hint_writer=hint_writer or OriginHints(),
             curriculum=curriculum or RoundRobin(RoundRobinOptions()),
-            memory=memory or SqliteMemory(MemoryOptions()), gates=gates,
+            memory=SqliteMemory(MemoryOptions()) if memory is None else memory, gates=gates,  # an empty one is false
             slots=environments, attempts=attempts, designer_sampling=sampling, hint_sampling=sampling,
         ),
         reward=reward or HintRegret(HintRegretOptions()), learner=learner,

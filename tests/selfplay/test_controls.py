@@ -1,11 +1,15 @@
 """The controls of the ablations: what each of them takes away, and that it takes away nothing else."""
 
 import pytest
-from play_fakes import any_door, game_policy, make_game
+from play_fakes import DoorDesigner, any_door, game_policy, make_game
 
-from spade_agentic.hooks.records import Arm, Role
+from spade_agentic.hooks.records import Arm, Role, Skill
 from spade_agentic.selfplay.batch import BatchMaker, owner_of
 from spade_agentic.selfplay.loop import SelfPlay
+from spade_agentic_plugins.no_memory import NoMemory
+from spade_agentic_plugins.procedure_hints import NullHints
+from spade_agentic_plugins.round_robin import RoundRobin, RoundRobinOptions
+from spade_agentic_plugins.sqlite_memory import MemoryOptions, SqliteMemory
 
 MIDDLING = game_policy(any_door, lambda level: 0.5)
 
@@ -96,3 +100,61 @@ async def test_a_draft_that_gets_into_a_frozen_designers_batch_all_the_same_is_a
 async def test_a_frozen_designer_costs_as_many_plays(rendering, train_designer):
     game = await played(rendering, steps=4, regenerate_every=2, train_designer=train_designer)
     assert plays_by_arm(game) == {Arm.PLAIN: 48, Arm.HINTED: 24}
+
+
+# --- no memory -----------------------------------------------------------------------------------------------------------
+
+
+class AskedDoors(DoorDesigner):
+    """Keeps what it was asked."""
+
+    def __init__(self):
+        self.requests = []
+
+    async def design(self, request, policy):
+        self.requests.append(request)
+        return await super().design(request, policy)
+
+
+@pytest.mark.parametrize(("memory", "shown"), [(NoMemory, False), (lambda: SqliteMemory(MemoryOptions()), True)])
+async def test_without_a_memory_no_request_shows_an_earlier_environment(rendering, memory, shown):
+    # Two skills with a turn in every round: else no round asks for what an earlier one made.
+    skills = RoundRobin(RoundRobinOptions(skills=(Skill.DATA_RETRIEVAL, Skill.STATE_MODIFICATION), active=2))
+    designer = AskedDoors()
+    game = await played(rendering, steps=6, regenerate_every=2, designer=designer, memory=memory(), curriculum=skills)
+    assert {request.round_index for request in designer.requests} == {0, 1, 2}
+    assert any(request.seeds or request.counter_example for request in designer.requests) is shown
+    assert plays_by_arm(game)[Arm.HINTED] > 0
+
+
+async def test_a_run_without_a_memory_continues_from_any_commit(rendering):
+    whole = await played(rendering, steps=5, memory=NoMemory())
+    rest = make_game(rendering, MIDDLING, steps=5, memory=NoMemory())
+    rest.loop.load_state_dict(whole.commits[2][1])
+    rest.engine.version = 3
+    await rest.loop.run()
+    assert [state for _, state in rest.commits] == [state for _, state in whole.commits[3:]]
+
+
+# --- no hint -------------------------------------------------------------------------------------------------------------
+
+
+async def test_with_an_empty_hint_the_hinted_arm_is_played_as_often_and_regret_is_zero(rendering):
+    hinted, empty = await played(rendering), await played(rendering, hint_writer=NullHints())
+    assert plays_by_arm(empty) == plays_by_arm(hinted)
+    means = [[r.mean for record, _ in game.commits for r in record.regrets.values()] for game in (hinted, empty)]
+    assert any(means[0])
+    assert means[1] == [0.0] * len(means[0]), "the same prompt on the same noise"
+
+
+async def test_with_an_empty_hint_no_draft_has_a_signal(rendering):
+    """Admitted drafts earn alike, and refused ones weigh no more than they do."""
+    policy = game_policy(lambda rng, name: rng.choice([any_door(rng, name), "nonsense"]), lambda level: 0.5)
+    signals = []
+    for hints in (None, NullHints()):
+        game = await played(rendering, policy, hint_writer=hints)
+        drafts = [s for batch in game.learner.batches for s in batch if s.role is Role.DESIGNER]
+        assert drafts
+        signals.append({s.advantage * s.weight for s in drafts})
+    assert any(signals[0])
+    assert signals[1] == {0.0}

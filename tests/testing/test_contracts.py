@@ -164,6 +164,24 @@ def test_a_memory_that_breaks_every_rule_is_told_all_of_them() -> None:
         assert rule in said
 
 
+class Forgetful(ListMemory):
+    """Keeps nothing, without a word."""
+
+    def add(self, entry: Any) -> None:
+        pass
+
+
+class FalselyForgetful(ListMemory):
+    """Says that it keeps nothing, and keeps all of it."""
+
+    capacity = 0
+
+
+@pytest.mark.parametrize("make", [Forgetful, FalselyForgetful])
+def test_a_memory_keeps_nothing_exactly_where_it_says_so(make: Callable[[], Any]) -> None:
+    assert "It begins empty, grows" in broken(check_memory, make)
+
+
 def test_a_curriculum_that_breaks_every_rule_is_told_all_of_them() -> None:
     class Curriculum:
         def skills(self, round_index: int, slots: int) -> list[Skill]:
