@@ -26,6 +26,7 @@ __all__ = [
     "kill_under",
     "landlock_abi",
     "make_dumpable",
+    "make_read_only",
     "mount_tmpfs",
     "no_new_privileges",
     "private_mounts",
@@ -41,7 +42,7 @@ __all__ = [
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME = 1, 4, 15
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
-_MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 2, 4, 0x4000, 1 << 18
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_REMOUNT, _MS_REC, _MS_PRIVATE = 1, 2, 4, 0x20, 0x4000, 1 << 18
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 _SYS_LANDLOCK = 444  # create_ruleset, then add_rule and restrict_self; the same on every architecture
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -120,6 +121,12 @@ def mount_tmpfs(path: str, *, size: int, uid: int, gid: int) -> None:
     data = f"size={size},nr_inodes=4096,mode=0700,uid={uid},gid={gid}".encode()
     flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
     _check(_libc.mount(b"tmpfs", path.encode(), b"tmpfs", flags, data), "mount tmpfs")
+
+
+def make_read_only(path: str) -> None:
+    """The file system at ``path``, from now on; EBUSY where a file of it is open for writing."""
+    flags = ctypes.c_ulong(_MS_REMOUNT | _MS_RDONLY | _MS_NOSUID | _MS_NODEV)
+    _check(_libc.mount(None, path.encode(), None, flags, None), "remount read-only")
 
 
 def unmount(path: str) -> None:

@@ -134,21 +134,24 @@ def _play(environment: ToolEnv | TextEnv, sock: socket.socket, limits: Mapping[s
         request = wire.receive(sock)
         if request is None:
             return
+        number = {"n": request["n"]}
         try:
-            frame = wire.encode({"is": _answer(environment, request)}, limits["message_kb"] * 1024)
+            frame = wire.encode({**number, "is": _answer(environment, request)}, limits["message_kb"] * 1024)
         except wire.ProtocolError as error:
             code = "too_large" if "at most" in str(error) else "bad_type"
-            frame = wire.encode({"fault": code, "detail": str(error)[:_DETAIL]})
+            frame = wire.encode({**number, "fault": code, "detail": str(error)[:_DETAIL]})
         except MemoryError:
-            frame = wire.encode({"fault": "memory", "detail": "the program ran out of memory"})
+            frame = wire.encode({**number, "fault": "memory", "detail": "the program ran out of memory"})
         except (Exception, SystemExit) as error:
-            frame = wire.encode({"fault": "crash", "detail": _say(error)})
+            frame = wire.encode({**number, "fault": "crash", "detail": _say(error)})
         sock.sendall(frame)
 
 
 def _answer(environment: ToolEnv | TextEnv, request: Mapping[str, Any]) -> Any:
-    """``[text, info]`` for a reset, the five-tuple for a step, a mapping for a probe."""
+    """``[text, info]`` for a reset, the five-tuple for a step, a mapping for a probe, nothing for an end."""
     op = request["op"]
+    if op == "end":
+        return None
     if op == "reset":
         return list(environment.reset(seed=request["seed"]))
     if op == "step":

@@ -8,6 +8,7 @@ by walking the descendants of this process, to which every orphan among them ret
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import select
@@ -58,6 +59,7 @@ class _Supervisor:
         self.runner = 0
         self.alive = False
         self.loading = True
+        self.sealed = False
 
     def run(self) -> None:
         signal.signal(signal.SIGTERM, self._on_parent_death)
@@ -168,6 +170,9 @@ class _Supervisor:
                     return {}
                 self.loading = False
                 answer = self._audit(int(request["plays"])) if request["op"] == "audit" else {}
+                if answer and not self.sealed:
+                    answer["descriptors"] += self._seal()
+                    self.sealed = True
                 wire.send(self.leash, {"audit": answer})
             if pidfd in ready:
                 status = os.waitpid(self.runner, 0)[1]
@@ -203,6 +208,22 @@ class _Supervisor:
             "descriptors": len(new) - min(watching, plays),
             "maps": len(now["maps"] - before["maps"]),
         }
+
+    def _seal(self) -> int:
+        """Let no play write a file, which another could read. Returns how many are open for writing, which forbids it."""
+        if self.found["tmpfs"]:
+            try:
+                linux.make_read_only(self.folder)
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                return 1
+        elif self.uid:
+            for folder, _, files in os.walk(self.folder):
+                for path in (folder, *(os.path.join(folder, file) for file in files)):
+                    os.chown(path, 0, 0, follow_symlinks=False)
+            os.chmod(self.folder, 0o755)
+        return 0
 
     def _look(self) -> dict[str, Any]:
         return self._as_user(lambda: _look_at(self.runner))

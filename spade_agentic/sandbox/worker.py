@@ -196,7 +196,11 @@ class Worker:
 
 
 class Play:
-    """One forked instance. The host counts its calls and checks every answer."""
+    """One forked instance. The host counts its calls and checks every answer.
+
+    Every call has a number, which its answer repeats, and the answer that ends a play is followed by one more call. So a
+    message that the program wrote by itself is found, at the latest there: it leaves an answer over.
+    """
 
     def __init__(self, worker: Worker, number: int, channel: Channel) -> None:
         self.number = number
@@ -204,6 +208,7 @@ class Play:
         self._worker = worker
         self._channel = channel
         self._steps = 0
+        self._calls = 0
         self._running = False
         self._closed = False
 
@@ -219,6 +224,8 @@ class Play:
             raise RuntimeError("step needs a reset first")
         answer = await self._ask({"op": "step", "action": dict(action)}, "step")
         observation = checked_step(answer, self._worker.options.max_text_chars)
+        if observation.terminated or observation.truncated:
+            await self._ask({"op": "end"}, "the end of the play")
         self._steps += 1
         used_up = self._steps >= self._worker.manifest["max_turns"]
         if used_up and not observation.terminated and not observation.truncated:
@@ -250,9 +257,13 @@ class Play:
         async with worker.gate:
             if self._closed:
                 raise self._worker_fault()
+            self._calls += 1
+            number = self._calls
             try:
                 async with asyncio.timeout(worker.options.step_timeout_s):
-                    answer = await self._channel.ask(message, worker.options.message_kb * 1024)
+                    answer = await self._channel.ask({**message, "n": number}, worker.options.message_kb * 1024)
+                if answer is not None and answer.get("n") != number:
+                    raise ProtocolError("a message that is no answer to this call")
             except TimeoutError:
                 await self._lost()
                 raise EnvironmentTimeout(f"{what} took more than {worker.options.step_timeout_s:g} s") from None

@@ -23,7 +23,7 @@ from spade_agentic.rollout.seeding import INSTANCE_SEEDS
 
 from .batch import consumed_plays, owner_of
 
-__all__ = ["CHECKS", "DRIFT_BAND", "LENGTH_BAND", "RATIO_TOLERANCE", "Reserved", "audit_step"]
+__all__ = ["CHECKS", "DRIFT_BAND", "LENGTH_BAND", "MISMATCH_TOLERANCE", "RATIO_TOLERANCE", "Reserved", "audit_step"]
 
 Reserved = Callable[[Program], str | None]
 """Why a program is kept for evaluation; ``None`` where it may be trained on."""
@@ -39,6 +39,8 @@ CHECKS: Mapping[str, str] = {
     "tokens": "the learner trained as many tokens as it was given",
     "agent_ratio": "where the weights that sampled are those that train, engine and learner agree about the agent",
     "designer_ratio": "where the weights that sampled are those that train, engine and learner agree about the designer",
+    "agent_mismatch": "where the weights that sampled are those that train, each of the agent's tokens is as likely in both",
+    "designer_mismatch": "the same for the designer",
     "agent_drift": "where older weights sampled, they still explain the agent's typical token",
     "designer_drift": "where older weights sampled, they still explain the designer's typical token",
     "designer_gradient": "drafts that earned differently have a gradient",
@@ -49,6 +51,13 @@ CHECKS: Mapping[str, str] = {
 
 RATIO_TOLERANCE = 0.02
 """How far the mean of pi_prox / pi_rollout may be from 1 where both are the same weights (kernels differ, bf16 is coarse)."""
+
+MISMATCH_TOLERANCE = 2e-3
+"""In nats, of KL(rollout || prox) where both are the same weights: bf16 kernels stay below it, old keys and values do not.
+
+The mean ratio alone shows tokens, masks and temperatures that are not the sampled ones; but under whatever distribution the
+tokens were really drawn from, its expectation is 1, so a wrong distribution shows only in how far the ratios scatter.
+"""
 
 DRIFT_BAND = (0.5, 2.0)
 """The median of pi_prox / pi_rollout where older weights sampled: near 1 after a few updates, far off for a wrong token."""
@@ -73,8 +82,9 @@ def audit_step(
     """Check one step's batch. ``drafts`` are those that were due, ``environments`` those that were played.
 
     ``trained`` are the learner's metrics; what a learner does not report (``trained_tokens``, a role's ``ratio_mean``,
-    ``ratio_p50`` and ``signal``) cannot be checked: the metric of that check is missing then, and ``audit/unchecked`` counts
-    it. ``text_of`` decodes token ids; without it nobody can say what a prompt held, and ``arms`` is left out.
+    ``mismatch_kl``, ``ratio_p50`` and ``signal``) cannot be checked: the metric of that check is missing then, and
+    ``audit/unchecked`` counts it. ``text_of`` decodes token ids; without it nobody can say what a prompt held, and ``arms``
+    is left out.
 
     Returns ``audit/CHECK`` for each check that had something to look at, ``audit/breach/CHECK`` = 1 for each that does not
     hold, and always ``audit/breaches`` and ``audit/unchecked``.
@@ -278,8 +288,11 @@ def _ratio(
         median = trained.get(f"{role.value}/ratio_p50")
         low, high = DRIFT_BAND
         return [None if median is None else (f"{role.value}_drift", median, low <= median <= high)]
-    mean = trained.get(f"{role.value}/ratio_mean")
-    return [None if mean is None else (f"{role.value}_ratio", mean, abs(mean - 1.0) <= RATIO_TOLERANCE)]
+    mean, apart = (trained.get(f"{role.value}/{name}") for name in ("ratio_mean", "mismatch_kl"))
+    return [
+        None if mean is None else (f"{role.value}_ratio", mean, abs(mean - 1.0) <= RATIO_TOLERANCE),
+        None if apart is None else (f"{role.value}_mismatch", apart, apart <= MISMATCH_TOLERANCE),
+    ]
 
 
 def _sampled_by_others(version: int, trajectory: Trajectory) -> bool:

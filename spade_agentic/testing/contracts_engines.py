@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ PROMPT = (10, 20, 30, 40, 50)
 STOP = 2
 """The token that ends a turn (``<|im_end|>``)."""
 LENGTH = 8
+STALE_TOLERANCE = 0.01
+"""In nats. Old keys and values under new weights move the tiny model's log-probs by ten times as much, bf16 by a tenth."""
 
 
 # --- engines ---------------------------------------------------------------------------------------------------------
@@ -93,7 +96,51 @@ async def engine_serves_new_weights(subject: Subject) -> None:
         require(changed, "other weights give the same log-probs")
 
 
-ENGINE: tuple[Rule, ...] = (engine_completes, engine_is_keyed_by_seed, engine_stops_where_told, engine_serves_new_weights)
+async def engine_forgets_what_old_weights_computed(subject: Subject) -> None:
+    """After a publish, log-probs are those of an engine that began with these weights: older keys and values are gone."""
+    weights = tiny_model(subject.folder / "next", seed=1)
+    prompts = [tuple((17 * i + 31 * number) % 250 for i in range(40)) for number in range(6)]
+    async with _serving(subject) as engine:
+        await _continued(engine, prompts, "warm")
+        await engine.publish(weights, 1)
+        published = await _continued(engine, prompts, "after")
+    fresh = subject.make()
+    await fresh.start(weights)
+    try:
+        expected = await _continued(fresh, prompts, "fresh")
+    finally:
+        await fresh.stop()
+    gaps = [
+        abs(ours - theirs)
+        for mine, other in zip(published, expected, strict=True)
+        for ours, theirs in _while_equal(mine, other)
+    ]
+    require(len(gaps) >= len(prompts) // 2, "from the second token on they say something else")
+    require(max(gaps) <= STALE_TOLERANCE, f"log-probs differ by up to {max(gaps):.3f} from those of a fresh engine")
+
+
+async def _continued(engine: Any, prompts: Sequence[Sequence[int]], name: str) -> list[Completion]:
+    sampling = Sampling(max_tokens=LENGTH)
+    return [
+        await engine.complete(prompt, sampling, seed=number, request_id=f"{name}-{number}", stop_token_ids=())
+        for number, prompt in enumerate(prompts)
+    ]
+
+
+def _while_equal(mine: Completion, other: Completion) -> list[tuple[float, float]]:
+    """Both log-probs of the tokens up to the first that differs: a draw may fall to its neighbour by rounding."""
+    pairs = []
+    for i, (a, b) in enumerate(zip(mine.token_ids, other.token_ids, strict=False)):
+        if a != b:
+            break
+        pairs.append((mine.logprobs[i], other.logprobs[i]))
+    return pairs
+
+
+ENGINE: tuple[Rule, ...] = (
+    engine_completes, engine_is_keyed_by_seed, engine_stops_where_told, engine_serves_new_weights,
+    engine_forgets_what_old_weights_computed,
+)  # fmt: skip
 
 
 # --- learners --------------------------------------------------------------------------------------------------------
@@ -154,8 +201,6 @@ async def learner_resumes(subject: Subject) -> None:
 
 async def learner_follows_the_advantage(subject: Subject) -> None:
     """Only the advantage gives a direction: where all are 0, no token is made likelier than by any other such batch."""
-    from dataclasses import replace
-
     batch = [replace(sequence, advantage=0.0) for sequence in sample_sequences()]
     other = [replace(sequence, token_ids=(*sequence.token_ids[:8], *reversed(sequence.token_ids[8:]))) for sequence in batch]
     weights = []
@@ -167,7 +212,27 @@ async def learner_follows_the_advantage(subject: Subject) -> None:
     require(_same(*weights), "two batches without advantages give different weights")
 
 
-LEARNER: tuple[Rule, ...] = (learner_learns, learner_exports_a_model, learner_resumes, learner_follows_the_advantage)
+async def learner_trains_what_the_mask_says(subject: Subject) -> None:
+    """The last masked token matters, and the one behind it does not: a mask that is read one off shows at either end."""
+    first = sample_sequences(1)[0]
+    end = len(first.mask) - 3
+    masked = replace(first, mask=tuple(on and i < end for i, on in enumerate(first.mask)))
+    changed = {"the same": None, "behind the last masked token": end, "the last masked token": end - 1}
+    weights = {}
+    for index, (what, place) in enumerate(changed.items()):
+        ids = tuple((token + 100) % 250 if i == place else token for i, token in enumerate(masked.token_ids))
+        learner = subject.make()
+        learner.step([replace(masked, token_ids=ids)])
+        weights[what] = _weights(learner, subject.folder / f"m{index}")
+        learner.close()
+    same, behind, last = weights.values()
+    require(_same(same, behind), "the token behind the last masked one changes what is learned")
+    require(not _same(same, last), "the last masked token changes nothing")
+
+
+LEARNER: tuple[Rule, ...] = (
+    learner_learns, learner_exports_a_model, learner_resumes, learner_follows_the_advantage, learner_trains_what_the_mask_says,
+)  # fmt: skip
 
 
 # --- trackers --------------------------------------------------------------------------------------------------------

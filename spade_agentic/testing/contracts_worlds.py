@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import os
+import secrets
+import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from spade_agentic.errors import EnvironmentFault, EnvironmentTimeout
@@ -17,6 +22,7 @@ from .sandbox import InProcessSandbox
 __all__ = ["SANDBOX", "TOOL_SIM"]
 
 SEEDS = range(1, 6)
+DAEMON_STARTS_S = 0.3
 
 
 # --- tool simulators ---------------------------------------------------------------------------------------------------------
@@ -166,6 +172,45 @@ async def sandbox_keeps_plays_apart(subject: Subject) -> None:
         await program.close()
 
 
+BOARDS = {
+    "a module's list": ("BOARD = [0]", "BOARD[0] = number", "BOARD[0]"),
+    "a shared map": (
+        "import mmap\nBOARD = mmap.mmap(-1, 4)", "BOARD[:4] = number.to_bytes(4, 'big')", "int.from_bytes(BOARD[:4], 'big')",
+    ),
+    "a file": (
+        "import os", "open('board', 'w').write(str(number))", "int(open('board').read()) if os.path.exists('board') else 0",
+    ),
+}  # fmt: skip
+"""How the plays of one program might leave each other notes: at the program's head, writing, reading."""
+
+
+async def sandbox_lets_plays_leave_no_notes(subject: Subject) -> None:
+    """What a play leaves in a module, a shared map or a file, no other play of the program finds.
+
+    Of a sandbox that says of itself that it is unsafe only the module is asked: its plays live in one process.
+    """
+    apart = not getattr(subject.make(), "unsafe", False)
+    async with _running(subject) as sandbox:
+        for what, (head, write, read) in BOARDS.items() if apart else list(BOARDS.items())[:1]:
+            source = COUNTER_SOURCE.replace("\n\nclass Counter", f"\n\n{head}\n\n\nclass Counter")
+            source = source.replace("        self.value = number\n", f"        {write}\n        self.value = number\n")
+            source = source.replace("return self.value\n", f"return {read}\n")
+            try:
+                program = await sandbox.load(sample_program(source=source))
+            except EnvironmentFault:
+                continue  # a program that would share something was refused
+            plays = [await program.play(), await program.play()]
+            for play in plays:
+                await play.reset(5)
+            with suppress(EnvironmentFault):  # it may not be able to write at all
+                await plays[0].step({"type": "call", "name": "set_counter", "arguments": {"number": 7}})
+            plays.append(await program.play())
+            await plays[2].reset(5)
+            seen = [await play.step({"type": "call", "name": "read_counter", "arguments": {}}) for play in plays[1:]]
+            require(all("7" not in answer.text for answer in seen), f"another play reads in {what} what the first one wrote")
+            await program.close()
+
+
 async def sandbox_refuses_broken_programs(subject: Subject) -> None:
     """A program that cannot be loaded is an EnvironmentFault with a reason code, and the sandbox goes on."""
     sources = {"syntax": "def (", "import_failed": "raise ValueError('no')", "no_environment": "x = 1"}
@@ -225,6 +270,54 @@ async def sandbox_has_deadlines(subject: Subject) -> None:
         require(code is None, f"afterwards a sound program has the fault {code!r}")
 
 
+DAEMON = '''
+import ctypes
+import os
+import time
+
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        ctypes.CDLL(None).prctl(15, b"{mark}")
+        time.sleep(60)
+    os._exit(0)
+os.wait()
+'''
+"""A process that leaves its parent, its session and its group while the program is loaded, under a name of its own."""
+
+
+async def sandbox_lets_no_process_escape(subject: Subject) -> None:
+    """A daemon that a program starts is gone when the program is closed, unless the sandbox says that it is unsafe."""
+    if getattr(subject.make(), "unsafe", False):
+        return
+    mark = f"stray-{secrets.token_hex(4)}"
+    async with _running(subject) as sandbox:
+        with suppress(EnvironmentFault):  # it may refuse the program
+            program = await sandbox.load(sample_program(source=DAEMON.replace("{mark}", mark) + COUNTER_SOURCE))
+            await asyncio.sleep(DAEMON_STARTS_S)
+            await program.close()
+        for _ in range(100):
+            if not _named(mark):
+                break
+            await asyncio.sleep(0.05)
+        left = _named(mark)
+        for pid in left:  # the finding is reported; nobody needs the process
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        require(not left, f"after the program was closed {len(left)} of its processes are still there")
+        await (await sandbox.load(sample_program())).close()
+
+
+def _named(mark: str) -> list[int]:
+    """The processes of this machine that carry this name."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended while we looked
+            if (folder / "comm").read_text().strip() == mark:
+                found.append(int(folder.name))
+    return found
+
+
 async def sandbox_stops_twice(subject: Subject) -> None:
     """Closing and stopping can be done twice; a play that is open is closed with its sandbox."""
     sandbox = subject.make()
@@ -242,6 +335,7 @@ async def sandbox_stops_twice(subject: Subject) -> None:
 
 
 SANDBOX: tuple[Rule, ...] = (
-    sandbox_plays, sandbox_plays_text, sandbox_keeps_plays_apart, sandbox_refuses_broken_programs, sandbox_reports_faults,
-    sandbox_has_deadlines, sandbox_stops_twice,
+    sandbox_plays, sandbox_plays_text, sandbox_keeps_plays_apart, sandbox_lets_plays_leave_no_notes,
+    sandbox_refuses_broken_programs, sandbox_reports_faults, sandbox_has_deadlines, sandbox_lets_no_process_escape,
+    sandbox_stops_twice,
 )  # fmt: skip

@@ -28,6 +28,7 @@ from spade_agentic.selfplay.delay import WaitingDraft
 
 GOOD = {
     "agent/ratio_mean": 1.0001, "designer/ratio_mean": 0.9999, "agent/ratio_p50": 1.0, "designer/ratio_p50": 1.0,
+    "agent/mismatch_kl": 1e-5, "designer/mismatch_kl": 1e-5,
     "agent/signal": 1.0, "designer/signal": 0.5,
 }
 
@@ -99,9 +100,16 @@ def test_a_ratio_that_is_not_one_where_the_weights_are_the_same_is_a_breach(role
     assert breaches == [f"{role}_ratio"]
 
 
+@pytest.mark.parametrize(("role", "value"), [("agent", 0.0035), ("designer", 0.0035), ("agent", float("nan"))])
+def test_log_probs_that_scatter_around_those_of_the_same_weights_are_a_breach(role, value):
+    """The mean ratio is 1 all the same: that is what importance sampling means."""
+    _, breaches = audit(trained={**GOOD, f"{role}/mismatch_kl": value})
+    assert breaches == [f"{role}_mismatch"]
+
+
 def test_drafts_that_older_weights_sampled_may_have_another_ratio():
     metrics, breaches = audit(
-        4, plays(version=4), drafts(version=0), trained={**GOOD, "designer/ratio_mean": 1.4}
+        4, plays(version=4), drafts(version=0), trained={**GOOD, "designer/ratio_mean": 1.4, "designer/mismatch_kl": 0.1}
     )
     assert breaches == []
     assert "audit/designer_ratio" not in metrics
@@ -152,7 +160,7 @@ def test_what_a_learner_does_not_report_is_counted_as_unchecked():
     metrics, breaches = audit(trained={})
     assert breaches == []
     assert "audit/agent_ratio" not in metrics
-    assert metrics["audit/unchecked"] == 4, "tokens, two ratios, one gradient"
+    assert metrics["audit/unchecked"] == 6, "tokens, two ratios, two mismatches, one gradient"
     assert audit(trained={**GOOD, "trained_tokens": 24})[0]["audit/unchecked"] == 0
 
 

@@ -29,6 +29,7 @@ from spade_agentic.testing import (
     sample_program,
 )
 from spade_agentic.testing.contracts import run_contract
+from spade_agentic.testing.contracts_engines import LEARNER
 from spade_agentic.testing.rules import flat_numbers, is_json
 
 
@@ -346,7 +347,7 @@ def test_a_learner_that_does_not_learn_is_told() -> None:
 
     said = broken(check_learner, Learner)
     assert "config.json" in said
-    assert said.count("\n") == 3
+    assert said.count("\n") == len(LEARNER) - 1
 
 
 def test_a_tracker_that_chokes_or_meddles_is_told() -> None:
