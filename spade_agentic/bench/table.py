@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from spade_agentic.evals.heldout import gain
+from spade_agentic.evals.heldout import RATES, RESERVED_RATES, gain
 from spade_agentic.evals.stats import Interval, mean_interval, student_t_quantile
 from spade_agentic.runs.files import replace_file
 from spade_agentic.runs.reader import EvaluationRow, StoreReader
@@ -103,7 +103,8 @@ def make_table(cells: Sequence[Cell]) -> Table:
     states = {cell.folder: cell.state() for cell in cells}
     finished = {name: {c.seed: _read(c) for c in cells if c.name == name and states[c.folder] == "finished"} for name in names}
     reference = REFERENCE if REFERENCE in names else None
-    rates = list(dict.fromkeys(rate for runs in finished.values() for run in runs.values() for rate in run.summary.evaluation))
+    measured = {rate for runs in finished.values() for run in runs.values() for rate in run.summary.evaluation}
+    rates = [rate for rate in (*RATES, *RESERVED_RATES) if rate in measured]
     rows = [
         _row(
             name, finished[name], finished[reference] if reference is not None and name != reference else {}, rates,
@@ -251,7 +252,8 @@ def _sections(made: Table) -> list[_Section]:
             )
             for row in made.rows
         ]  # fmt: skip
-        found.append(_Section(f"Held-out success, {rate} (%, 95 % intervals)", heads, rows))
+        what = "Reserved domains" if rate in RESERVED_RATES else "Held-out success"
+        found.append(_Section(f"{what}, {rate.rpartition('/')[2]} (%, 95 % intervals)", heads, rows))
     course = [
         (
             row.name, _seeds(row), _signed(row.regret["first"]), _signed(row.regret["last"]), _number(row.plays),

@@ -237,8 +237,9 @@ def _steps(reader: StoreReader) -> list[dict[str, Any]]:
 
 
 def _print_run(run: RunSummary, steps: list[dict[str, Any]]) -> None:
+    from spade_agentic.evals.heldout import RESERVED_RATES
     from spade_agentic.runs.live import duration
-    from spade_agentic.runs.report import audit_line
+    from spade_agentic.runs.report import audit_line, with_interval
 
     say(f"{run.run_id}: {run.status}, {run.steps} of {run.steps_planned} steps in {duration(run.wall_s)}")
     print_table(
@@ -254,6 +255,9 @@ def _print_run(run: RunSummary, steps: list[dict[str, Any]]) -> None:
     )
     for rate, pair in (("sampled", run.heldout), ("greedy", run.heldout_greedy)):
         say(f"held-out {rate}: {_before_after(pair)}")
+    for rate in (rate for rate in RESERVED_RATES if rate in run.evaluation):
+        before, after = (with_interval(run.evaluation[rate][when]) for when in ("before", "after"))
+        say(f"reserved domains, {rate.rpartition('/')[2]}: {before} -> {after}")
     for when, regret in run.regret.items():
         say(f"regret, {when} round: " + ("-" if regret is None else f"{regret['mean']:+.3f} ± {regret['stderr']:.3f}"))
     say(audit_line(run))

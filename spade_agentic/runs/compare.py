@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from spade_agentic.errors import RunDirError
-from spade_agentic.evals.heldout import gain
+from spade_agentic.evals.heldout import RATES, RESERVED_RATES, gain
 from spade_agentic.evals.stats import Interval
 
 from .live import duration
 from .reader import EvaluationRow, StoreReader
 from .report import gains, points_text, table, with_interval
-from .summary import RATES, RunSummary, show_run
+from .summary import RunSummary, show_run
 
 __all__ = ["ComparedRun", "Comparison", "ConfigDifference", "Difference", "compare_runs", "comparison_text"]
 
@@ -114,7 +114,8 @@ def _differences(baseline: str, ours: list[EvaluationRow], label: str, theirs: l
 
 
 def _rate_order(rate: str) -> tuple[int, str]:
-    return (RATES.index(rate) if rate in RATES else len(RATES)), rate
+    known = (*RATES, *RESERVED_RATES)
+    return (known.index(rate) if rate in known else len(known)), rate
 
 
 def _measured(rows: Sequence[EvaluationRow], rate: str, when: str) -> EvaluationRow | None:
@@ -170,7 +171,7 @@ def overview_rows(comparison: Comparison) -> list[tuple[str, ...]]:
         ("status", *(f"{run.status}, {run.steps} of {run.steps_planned} steps" for run in runs)),
         ("seed", *(str(run.seed) for run in runs)),
     ]
-    for rate in RATES:
+    for rate in (*RATES, *RESERVED_RATES):
         if any(rate in run.evaluation for run in runs):
             for when in ("before", "after"):
                 rows.append((f"{rate}, {when}", *(with_interval(run.evaluation.get(rate, {}).get(when)) for run in runs)))

@@ -10,7 +10,7 @@ from spade_agentic.hooks.records import Arm
 
 from .progress import Progress
 
-__all__ = ["NoView", "PlainView", "TerminalView", "View", "duration", "evaluation_line", "open_view", "panel", "step_line"]
+__all__ = ["NoView", "PlainView", "TerminalView", "View", "duration", "evaluation_lines", "open_view", "panel", "step_line"]
 
 
 class View(Protocol):
@@ -64,7 +64,8 @@ class PlainView:
         self._say(step_line(self._progress))
 
     def evaluated(self, step: int, name: str, result: Mapping[str, Any]) -> None:
-        self._say(evaluation_line(step, name, result))
+        for line in evaluation_lines(step, name, result):
+            self._say(line)
 
     def close(self) -> None:
         self._stream.flush()
@@ -97,7 +98,8 @@ class TerminalView:
         self._live.console.print(step_line(self._progress), highlight=False, markup=False)
 
     def evaluated(self, step: int, name: str, result: Mapping[str, Any]) -> None:
-        self._live.console.print(evaluation_line(step, name, result), highlight=False, markup=False)
+        for line in evaluation_lines(step, name, result):
+            self._live.console.print(line, highlight=False, markup=False)
 
     def close(self) -> None:
         self._live.stop()
@@ -163,14 +165,16 @@ def step_line(progress: Progress) -> str:
     return "  ".join(parts)
 
 
-def evaluation_line(step: int, name: str, result: Mapping[str, Any]) -> str:
-    """An evaluation in one line: every rate in it that comes with an interval."""
-    rates = [
-        f"{key.removeprefix(name + '/')} {value:.3f} [{result[key + '_low']:.3f}, {result[key + '_high']:.3f}]"
-        for key, value in result.items()
-        if f"{key}_low" in result and f"{key}_high" in result and "/" not in key.removeprefix(name + "/")
-    ]
-    return f"{name} at step {step}: " + (", ".join(rates) or "no rates")
+def evaluation_lines(step: int, name: str, result: Mapping[str, Any]) -> list[str]:
+    """An evaluation as text: every rate in it that comes with an interval, and those of a part (``reserved``) by themselves."""
+    parts: dict[str, list[str]] = {}
+    for key, value in result.items():
+        if f"{key}_low" in result and f"{key}_high" in result:
+            part, _, rate = key.rpartition("/")
+            ends = f"[{result[key + '_low']:.3f}, {result[key + '_high']:.3f}]"
+            parts.setdefault(part or name, []).append(f"{rate} {value:.3f} {ends}")
+    lines = [f"{part} at step {step}: {', '.join(rates)}" for part, rates in parts.items()]
+    return lines or [f"{name} at step {step}: no rates"]
 
 
 def duration(seconds: float) -> str:

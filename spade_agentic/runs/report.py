@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spade_agentic.evals.heldout import gain
+from spade_agentic.evals.heldout import RATES, RESERVED_RATES, gain
 from spade_agentic.evals.stats import Interval
 
 from .live import duration
 from .reader import EvaluationRow, StoreReader
-from .summary import RATES, RunSummary, show_run
+from .summary import RunSummary, show_run
 
 __all__ = ["audit_line", "gains", "points_text", "report_data", "report_run", "table", "with_interval"]
 
@@ -30,12 +30,16 @@ def report_data(run_dir: Path) -> dict[str, Any]:
 
 
 def report_run(run_dir: Path) -> str:
-    """Success before and after with 95 % intervals, regret, rounds, drafts by outcome, time and paths, as plain text.
+    """Success before and after with 95 % intervals, that in reserved domains apart, regret, rounds, drafts by outcome, time
+    and paths, as plain text.
 
     Raises :class:`~spade_agentic.errors.RunDirError` where there is no run.
     """
     summary, changes = show_run(run_dir), _measured_gains(run_dir)
-    sections = [_head(summary), _success(summary, changes), *(part(summary) for part in (_course, _audit, _refusals, _paths))]
+    sections = [
+        _head(summary), _success(summary, changes), _reserved(summary, changes),
+        *(part(summary) for part in (_course, _audit, _refusals, _paths)),
+    ]  # fmt: skip
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
@@ -47,16 +51,29 @@ def _head(run: RunSummary) -> str:
 
 
 def _success(run: RunSummary, changes: dict[str, Interval]) -> str:
-    if not run.evaluation:
-        return "Held-out success: not measured"
-    rows = []
-    for rate in RATES:
-        if rate not in run.evaluation:
-            continue
-        pair = run.evaluation[rate]
-        change = points_text(changes.get(rate))
-        rows.append((rate, with_interval(pair["before"]), with_interval(pair["after"]), change))
-    return table("Held-out success (95 % intervals)", ("plays", "before", "after", "change"), rows)
+    rows = _rate_rows(run, changes, RATES)
+    return table("Held-out success (95 % intervals)", _HEADS, rows) if rows else "Held-out success: not measured"
+
+
+def _reserved(run: RunSummary, changes: dict[str, Interval]) -> str:
+    """Nothing where it was not measured, as in a run that was made before it could be."""
+    rows = _rate_rows(run, changes, RESERVED_RATES)
+    return table("Success in reserved domains (95 % intervals; in no figure above)", _HEADS, rows) if rows else ""
+
+
+_HEADS = ("plays", "before", "after", "change")
+
+
+def _rate_rows(run: RunSummary, changes: dict[str, Interval], rates: Sequence[str]) -> list[tuple[str, ...]]:
+    """The rates that were measured: their arm, before, after, and the paired change."""
+    measured = [(rate, run.evaluation[rate]) for rate in rates if rate in run.evaluation]
+    return [
+        (
+            rate.rpartition("/")[2], with_interval(pair["before"]), with_interval(pair["after"]),
+            points_text(changes.get(rate)),
+        )
+        for rate, pair in measured
+    ]  # fmt: skip
 
 
 def with_interval(rate: dict[str, float] | None) -> str:
@@ -76,7 +93,7 @@ def _measured_gains(run_dir: Path) -> dict[str, Interval]:
 def gains(evaluations: Sequence[EvaluationRow]) -> dict[str, Interval]:
     """After minus before for each rate, paired over the instances that both measured."""
     found = {}
-    for rate in RATES:
+    for rate in (*RATES, *RESERVED_RATES):
         measured = [row for row in evaluations if row.result.get(f"instances/{rate}")]
         if len(measured) >= 2 and measured[0].step == 0:
             first, last = (row.result[f"instances/{rate}"] for row in (measured[0], measured[-1]))

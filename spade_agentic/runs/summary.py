@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from spade_agentic.errors import RunDirError, StoreError
+from spade_agentic.evals.heldout import RATES, RESERVED_RATES
 
 from .layout import RunDir, run_dirs
 from .lock import holder
@@ -18,7 +19,6 @@ from .reader import EvaluationRow, RegretRow, StoreReader
 
 __all__ = ["RunSummary", "list_runs", "show_run"]
 
-RATES = ("sampled", "greedy", "hinted")
 BREACH = "audit/breach/"
 
 BeforeAfter = dict[str, float | None]
@@ -30,10 +30,11 @@ class RunSummary:
 
     ``status``: ``running``, ``finished``, ``interrupted``, ``failed``, ``killed`` (it was running and no process holds it), or
     ``unreadable`` (``error`` then says why, and nothing else is known). ``heldout`` and ``heldout_greedy`` hold the held-out
-    success ``before`` training and ``after`` the newest step that was measured, ``None`` where it was not.
-    ``evaluation`` has the same with intervals, for every rate. ``regret`` has the mean unfloored regret of the ``first`` and
-    of the ``last`` round that has one, over environments. ``breaches`` counts the steps that broke a check of the training
-    signal, by check, of ``steps_audited`` steps.
+    success ``before`` training and ``after`` the newest step that was measured, ``None`` where it was not; ``reserved`` and
+    ``reserved_greedy`` the same in the domains reserved for evaluation, which are in no other figure.
+    ``evaluation`` has all of it with intervals, by rate: ``sampled``, and so on, and ``reserved/sampled``, and so on.
+    ``regret`` has the mean unfloored regret of the ``first`` and of the ``last`` round that has one, over environments.
+    ``breaches`` counts the steps that broke a check of the training signal, by check, of ``steps_audited`` steps.
     """
 
     run_dir: str
@@ -47,6 +48,8 @@ class RunSummary:
     wall_s: float = 0.0
     heldout: BeforeAfter = field(default_factory=lambda: {"before": None, "after": None})
     heldout_greedy: BeforeAfter = field(default_factory=lambda: {"before": None, "after": None})
+    reserved: BeforeAfter = field(default_factory=lambda: {"before": None, "after": None})
+    reserved_greedy: BeforeAfter = field(default_factory=lambda: {"before": None, "after": None})
     evaluation: dict[str, dict[str, dict[str, float] | None]] = field(default_factory=dict)
     regret: dict[str, dict[str, float] | None] = field(default_factory=lambda: {"first": None, "last": None})
     rounds: int = 0
@@ -88,7 +91,7 @@ def _summarise(reader: StoreReader) -> RunSummary:
     config = meta["config"]
     section = config.get("run", {})
     evaluations = reader.evaluations(config.get("evaluation", {}).get("name", "heldout"))
-    before_after = {rate: _before_after(evaluations, rate) for rate in RATES}
+    before_after = {rate: _before_after(evaluations, rate) for rate in (*RATES, *RESERVED_RATES)}
     totals = reader.totals()
     checkpoint = reader.last_checkpoint()
     audited = [row.metrics for row in reader.metrics() if "audit/breaches" in row.metrics]
@@ -104,6 +107,8 @@ def _summarise(reader: StoreReader) -> RunSummary:
         wall_s=max(reader.elapsed_s(), float(meta.get("wall_s", 0.0))),
         heldout=_values(before_after["sampled"]),
         heldout_greedy=_values(before_after["greedy"]),
+        reserved=_values(before_after["reserved/sampled"]),
+        reserved_greedy=_values(before_after["reserved/greedy"]),
         evaluation={rate: pair for rate, pair in before_after.items() if pair["before"] or pair["after"]},
         regret=_regret(reader),
         rounds=totals["rounds"],

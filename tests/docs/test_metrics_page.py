@@ -85,7 +85,10 @@ async def test_every_metric_of_the_evaluation_is_explained(explained: set[str]) 
             return plays
 
     worlds = [(Program(f"# {name}", Skill.TOOL_SELECTION, origin={"domain": name}), 1) for name in ("a", "b")]
-    held_out = HeldOutEvaluator(worlds, repeats=1, hinted_repeats=1, group_of=lambda program: program.origin["domain"])
+    reserved = [(Program(f"# reserved {name}", Skill.TOOL_SELECTION, origin={"domain": name}), 1) for name in ("a", "b")]
+    held_out = HeldOutEvaluator(
+        worlds, reserved_instances=reserved, repeats=1, hinted_repeats=1, group_of=lambda program: program.origin["domain"]
+    )
     result = await held_out.evaluate(Runner(), step=0)
     names = {re.sub("sampled|greedy|hinted", "RATE", name) for name in numbers(result)}
     assert {re.sub("RATE/[ab]$", "RATE/DOMAIN", name) for name in names} <= explained

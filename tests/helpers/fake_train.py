@@ -1,7 +1,8 @@
 """``spade-agentic train`` without a policy: the words of the real one, a real store, and steps that only take time.
 
 ``fake.json`` in the working folder may say ``step_s`` (seconds a step takes), ``fail`` (a run's folder that ends with an error
-after its first step) and ``success`` (held-out success after training, by the name of the run).
+after its first step), ``success`` (held-out success after training, by the name of the run) and ``reserved`` (the same in
+reserved domains; a run that is not named there does not measure it).
 """
 
 from __future__ import annotations
@@ -26,16 +27,17 @@ INSTANCES = 40
 BEFORE = 0.3
 
 
-def heldout(success: float, seed: int) -> dict[str, Any]:
-    """An answer of ``heldout`` with about that success, a little different for every seed."""
+def heldout(success: float, seed: int, part: str = "") -> dict[str, Any]:
+    """An answer of ``heldout`` with about that success, a little different for every seed; ``part`` begins its rates."""
     wins = round(success * INSTANCES) + seed
     result: dict[str, Any] = {}
     for rate in ("sampled", "greedy", "hinted"):
         value = wins / INSTANCES
-        result |= {f"heldout/{rate}": value, f"heldout/{rate}_low": value - 0.1, f"heldout/{rate}_high": value + 0.1}
+        key = f"heldout/{part}{rate}"
+        result |= {key: value, f"{key}_low": value - 0.1, f"{key}_high": value + 0.1}
         order = list(range(INSTANCES))
         random.Random(seed).shuffle(order)
-        result[f"instances/{rate}"] = {f"w{i}:1": [int(place < wins), 1] for i, place in enumerate(order)}
+        result[f"instances/{part}{rate}"] = {f"w{i}:1": [int(place < wins), 1] for i, place in enumerate(order)}
     return result
 
 
@@ -53,8 +55,14 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(recorder.end("interrupted") and 0))
     signal.signal(signal.SIGINT, lambda *_: sys.exit(recorder.end("interrupted") and 0))
     first = 1 if recorder.resumed_from is None else recorder.resumed_from.step + 1
+    reserved = order.get("reserved", {}).get(config.run.name)
+
+    def measure(step: int, success: float, apart: float) -> None:
+        more = {} if reserved is None else heldout(apart, config.run.seed, "reserved/")
+        recorder.record_evaluation(step=step, name="heldout", result=heldout(success, config.run.seed) | more)
+
     if not recorder.has_evaluation(step=0, name="heldout"):
-        recorder.record_evaluation(step=0, name="heldout", result=heldout(BEFORE, config.run.seed))
+        measure(0, BEFORE, BEFORE / 2)
     for number in range(first, config.run.steps + 1):
         time.sleep(order.get("step_s", 0.0))
         step = StepOf(worlds=[World(f"r{number}s0", number - 1, regret=0.5 / number)])
@@ -63,8 +71,7 @@ def main() -> None:
         if order.get("fail") == args.run_dir.name:
             recorder.end("failed")
             sys.exit("this one fails")
-    after = order.get("success", {}).get(config.run.name, 0.8)
-    recorder.record_evaluation(step=config.run.steps, name="heldout", result=heldout(after, config.run.seed))
+    measure(config.run.steps, order.get("success", {}).get(config.run.name, 0.8), reserved or 0.0)
     recorder.end("finished")
 
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from spade_agentic.hooks.records import Arm, Regret
-from spade_agentic.runs.live import PlainView, TerminalView, duration, evaluation_line, open_view, panel, step_line
+from spade_agentic.runs.live import PlainView, TerminalView, duration, evaluation_lines, open_view, panel, step_line
 from spade_agentic.runs.progress import Progress, StatusFile, mean_regret, read_status
 
 
@@ -122,9 +122,9 @@ def test_elsewhere_than_on_a_terminal_a_step_is_one_line(progress: Progress) -> 
     assert second == "heldout at step 0: sampled 0.300 [0.260, 0.340]"
 
 
-def test_rates_of_groups_are_left_out_of_the_evaluation_line() -> None:
+def test_rates_of_groups_are_left_out_of_the_evaluation_lines() -> None:
     result = {"heldout/sampled": 0.5, "heldout/sampled/banking": 0.1, "instances/sampled": {}}
-    assert evaluation_line(4, "heldout", result) == "heldout at step 4: no rates"
+    assert evaluation_lines(4, "heldout", result) == ["heldout at step 4: no rates"]
 
 
 def test_on_a_terminal_the_panel_is_drawn_and_steps_stay_above_it(progress: Progress) -> None:

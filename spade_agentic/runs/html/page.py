@@ -21,6 +21,7 @@ import yaml
 from markupsafe import Markup
 
 from spade_agentic import __version__
+from spade_agentic.evals.heldout import RESERVED_RATES
 
 from ..files import replace_file
 from ..layout import RunDir
@@ -33,7 +34,7 @@ from .facts import Facts, read_facts
 from .gallery import read_gallery
 from .machinery import mismatch_section, time_section
 from .model import COLOURS, Cell, Figure, Section, Table, bounded, table_of
-from .success import heldout_section, regret_section, training_section
+from .success import heldout_section, regret_section, reserved_section, training_section
 from .svg import draw, legend_of
 
 __all__ = ["GALLERY", "render", "report_page", "sections_of", "write_report"]
@@ -69,9 +70,10 @@ def report_page(run_dir: Path, *, gallery: int = GALLERY) -> str:
 
 def sections_of(facts: Facts) -> list[Section]:
     """All sections of a run's report, in order."""
+    reserved = reserved_section(facts)
     return [
-        heldout_section(facts), training_section(facts), regret_section(facts), choices_section(facts), gates_section(facts),
-        learnable_section(facts), mismatch_section(facts), time_section(facts),
+        heldout_section(facts), *([] if reserved is None else [reserved]), training_section(facts), regret_section(facts),
+        choices_section(facts), gates_section(facts), learnable_section(facts), mismatch_section(facts), time_section(facts),
     ]
 
 
@@ -80,7 +82,8 @@ def _headline(run: RunSummary, facts: Facts) -> list[tuple[str, str, str]]:
     items = []
     for rate, pair in run.evaluation.items():
         before, after = (None if pair[when] is None else pair[when]["value"] for when in ("before", "after"))  # type: ignore[index]
-        items.append((f"held-out success, {rate}", f"{percent(before)} → {percent(after)}", _change(facts, rate)))
+        what = "reserved domains" if rate in RESERVED_RATES else "held-out success"
+        items.append((f"{what}, {rate.rpartition('/')[2]}", f"{percent(before)} → {percent(after)}", _change(facts, rate)))
     return [
         *items,
         ("regret, first round → last", f"{_regret(run, 'first')} → {_regret(run, 'last')}", _errors(run)),

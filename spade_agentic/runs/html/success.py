@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from spade_agentic.evals.heldout import gain
+from spade_agentic.evals.heldout import RATES, RESERVED, gain
 from spade_agentic.evals.stats import Interval
 from spade_agentic.hooks.records import Arm, Environment, Regret
 
@@ -18,7 +18,7 @@ from .axes import nice_ticks
 from .facts import Facts, by_round, domain_of, interval_of, mean_and_stderr, most_used, win_rate
 from .model import Cell, Dots, Figure, Lines, Point, Section, Series, Table
 
-__all__ = ["by_step", "heldout_section", "regret_points", "regret_section", "training_section"]
+__all__ = ["by_step", "heldout_section", "regret_points", "regret_section", "reserved_section", "training_section"]
 
 Of = Callable[[Environment], str]
 BY: tuple[tuple[str, Of], ...] = (
@@ -36,18 +36,45 @@ def heldout_section(facts: Facts) -> Section:
         "Instances that neither training nor the warm start has drawn. Bands and brackets are 95 % intervals with instances as "
         "the sample; the change is paired, instance by instance.",
     )
-    by_name: dict[str, list[EvaluationRow]] = defaultdict(list)
-    for row in facts.evaluations:
-        by_name[row.name].append(row)
+    by_name = _by_name(facts)
     for name, rows in by_name.items():
-        _one_evaluator(section, name, rows)
+        _one_evaluator(section, name, rows, [rate for rate in _rates(rows) if not _is_reserved(rate, name)])
     if not by_name:
         section.missing("Held-out success")
     return section
 
 
-def _one_evaluator(section: Section, name: str, rows: list[EvaluationRow]) -> None:
-    rates = sorted({k for row in rows for k in row.result if interval_of(row.result, k)}, key=_rate_order)
+def reserved_section(facts: Facts) -> Section | None:
+    """The same of the domains that are reserved for evaluation; ``None`` where no evaluator measured them."""
+    section = Section(
+        "reserved", "Success in reserved domains",
+        "Domains in which neither a run nor the warm start may train. They are measured apart, and are in no other figure of "
+        "this page. Bands, brackets and the change are as for held-out success.",
+    )
+    for name, rows in _by_name(facts).items():
+        rates = [rate for rate in _rates(rows) if _is_reserved(rate, name)]
+        if rates:
+            _one_evaluator(section, name, rows, rates)
+    return section if section.tables else None
+
+
+def _by_name(facts: Facts) -> dict[str, list[EvaluationRow]]:
+    by_name: dict[str, list[EvaluationRow]] = defaultdict(list)
+    for row in facts.evaluations:
+        by_name[row.name].append(row)
+    return by_name
+
+
+def _rates(rows: list[EvaluationRow]) -> list[str]:
+    """Every rate that comes with an interval."""
+    return sorted({k for row in rows for k in row.result if interval_of(row.result, k)}, key=_rate_order)
+
+
+def _is_reserved(key: str, name: str) -> bool:
+    return key.startswith(f"{name}/{RESERVED}/")
+
+
+def _one_evaluator(section: Section, name: str, rows: list[EvaluationRow], rates: list[str]) -> None:
     groups: dict[str, list[Series]] = defaultdict(list)
     for rate in rates:
         groups[rate.rpartition("/")[0]].append(
@@ -78,8 +105,7 @@ def _one_evaluator(section: Section, name: str, rows: list[EvaluationRow]) -> No
 def _rate_order(key: str) -> tuple[str, int, str]:
     """Rates that belong together stand together, and the ones that matter first."""
     group, _, rate = key.rpartition("/")
-    known = ("sampled", "greedy", "hinted")
-    return group, known.index(rate) if rate in known else len(known), rate
+    return group, RATES.index(rate) if rate in RATES else len(RATES), rate
 
 
 def _is_part(key: str, rates: Iterable[str]) -> bool:
