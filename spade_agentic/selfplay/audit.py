@@ -53,7 +53,8 @@ RATIO_TOLERANCE = 0.02
 """How far the mean of pi_prox / pi_rollout may be from 1 where both are the same weights (kernels differ, bf16 is coarse)."""
 
 MISMATCH_TOLERANCE = 2e-3
-"""In nats, of KL(rollout || prox) where both are the same weights: bf16 kernels stay below it, old keys and values do not.
+"""In nats, of KL(rollout || prox) where both are the same weights. The embedded engine in float32 stays at 1e-12, one that
+answers from old keys and values reaches 3.5e-3; what bfloat16 kernels reach is not measured yet.
 
 The mean ratio alone shows tokens, masks and temperatures that are not the sampled ones; but under whatever distribution the
 tokens were really drawn from, its expectation is 1, so a wrong distribution shows only in how far the ratios scatter.
