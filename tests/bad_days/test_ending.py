@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,14 @@ from bad_day_runs import ToyRuns
 from spade_agentic.cli import main as cli_main
 from spade_agentic.runs.live import TerminalView
 from spade_agentic.runs.progress import Progress
+
+
+@pytest.fixture(autouse=True)
+def _a_terminal_that_hangs_up_is_heard() -> Iterator[None]:
+    """However these tests were started: under ``nohup`` they, and what they start, would be deaf to SIGHUP."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture
