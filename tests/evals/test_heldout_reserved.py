@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from spade_agentic import Skill, UserError
+from spade_agentic.config.load import load_config, resolve_model
 from spade_agentic.envs.contract import load_environment
 from spade_agentic.evals import EvalInstance, HeldOutEvaluator
 from spade_agentic.evals.heldout import RESERVED_RATES
 from spade_agentic.hooks.records import Arm, Play, Program, Role, Sampling, StopReason, Trajectory
+from spade_agentic.rollout.rendering import build_rendering
 from spade_agentic.rollout.seeding import INSTANCE_SEEDS
 from spade_agentic_plugins.blueprint import (
     DEFAULT_DOMAINS,
@@ -178,6 +180,27 @@ def test_every_reserved_instance_is_won_by_its_reference_solution() -> None:
             env.step(call.as_action())
         _, reward, terminated, _, _ = env.step({"type": "text", "text": "done"})
         assert (reward, terminated) == (1.0, True), program.source
+
+
+def test_with_the_default_configs_context_every_reference_solution_fits_hint_and_all() -> None:
+    """A loss says that the policy did not know how, never that the domain is too long for it."""
+    config = load_config("tooluse.yaml")
+    rendering = build_rendering(resolve_model(config.model.path), {"name": config.model.renderer.name})
+    instances = reserved_instances(HeldOutOptions(**config.evaluation.options))
+    assert len(instances) == 8 * 2
+    for program, seed in instances:
+        env = load_environment(program.source)
+        assert isinstance(env, SimEnv)
+        first, _ = env.reset(seed=seed)
+        said: list[dict[str, Any]] = [
+            {"role": "system", "content": f"{env.system}\n\n{program.origin['hint']}"}, {"role": "user", "content": first},
+        ]  # fmt: skip
+        for call in (call for instruction in env._instructions for call in instruction.solution):
+            made = {"id": "1", "type": "function", "function": call.as_dict()}
+            said.append({"role": "assistant", "content": "", "tool_calls": [made]})
+            said.append({"role": "tool", "content": env.step(call.as_action())[0], "tool_call_id": "1"})
+        used = len(rendering.prompt(said, env.tools()))
+        assert used < config.model.context_tokens, f"{used} tokens: {program.origin['goals']}"
 
 
 # --- options --------------------------------------------------------------------------------------------------------------
